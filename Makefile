@@ -12,7 +12,7 @@ CGO     := $(shell command -v $(firstword $(shell $(GO) env CC)) >/dev/null 2>&1
 # The PMIx server of srun --mpi=pmix is linked with libpmix: it is built where that is.
 PMIX    := $(shell [ $(CGO) = 1 ] && pkg-config --exists pmix 2>/dev/null && echo 1 || echo 0)
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
-# Git refuses to describe a checkout that is somebody else's, and the build would fail for it; versions come from conf/version.
+# Git refuses to describe a checkout that is somebody else's, and the build would fail for it; versions come from internal/version.
 export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -buildvcs=false -trimpath)
 DAEMONS := sluice-ctld sluice-noded
 
@@ -63,7 +63,7 @@ packages: ## build deb, rpm and a tarball of static programs into dist/; ARCH="a
 	@GO=$(GO) deploy/packages/build dist $(or $(ARCH),$(shell $(GO) env GOHOSTARCH))
 
 # Tests that boot hosts or need minutes for other reasons: make nightly runs them, and the longer rounds of the others (-short).
-LONG  := ctld/boottest|deploy
+LONG  := internal/test/boottest|deploy
 # What threads share most is tested with the detector of data races, where there is a C compiler for it.
 RACED := ctld/loop ctld/rpc ctld/dispatch ctld/planner noded/step noded/agent
 # The programs are built first: tests build them, too, several at once.
@@ -80,8 +80,8 @@ race: deps $(TOOLBIN)/gotestsum ## run the tests of packages in which goroutines
 
 .PHONY: crash nightly
 crash: deps $(TOOLBIN)/gotestsum ## kill and simulate for long: 200 kills of each daemon, 20,000 simulated clusters; hours
-	@GO=$(GO) SEED=$(SEED) TIMEOUT=6h .ci/test -- ./ctld/crashtest -kills 200
-	@GO=$(GO) SEED=$(SEED) TIMEOUT=6h .ci/test -- ./ctld/simtest -seed $(SEED)000 -seeds 20000
+	@GO=$(GO) SEED=$(SEED) TIMEOUT=6h .ci/test -- ./internal/test/crashtest -kills 200
+	@GO=$(GO) SEED=$(SEED) TIMEOUT=6h .ci/test -- ./internal/test/simtest -seed $(SEED)000 -seeds 20000
 
 nightly: ## run everything, hours; .ci/nightly says more
 	@.ci/nightly

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
-	"github.com/sluice-hpc/sluice/conf/trusted"
+	"github.com/sluice-hpc/sluice/internal/passwd"
+	"github.com/sluice-hpc/sluice/internal/trusted"
 )
 
 // programs are the keys that name programs: those of the controller's host, and those of every node.
@@ -53,14 +53,14 @@ func (c *Config) OnThisMachine() Faults {
 			out.add(Fault{File: at.file, Line: at.line, Msg: p.key + "=" + program + ": " + why, Help: help})
 		}
 	}
-	if _, ok := accounts.User(c.SlurmUser); !ok {
+	if _, ok := passwd.User(c.SlurmUser); !ok {
 		at := c.setAt["slurmuser"]
 		out.add(Fault{File: at.file, Line: at.line, Msg: "SlurmUser=" + c.SlurmUser + " is not a user on this machine",
 			Help: "create the user; the controller does not start without it"})
 	}
 	for _, p := range c.Partitions {
 		for _, name := range p.AllowGroups {
-			if _, _, ok := accounts.Group(name); !ok && !strings.EqualFold(name, "ALL") {
+			if _, _, ok := passwd.Group(name); !ok && !strings.EqualFold(name, "ALL") {
 				out.add(Fault{File: p.File, Line: p.Line, Msg: "partition " + p.Name + ": AllowGroups names " + name +
 					", which is not a group on this machine",
 					Help: "create the group, or remove the name, which admits nobody"})

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/clock"
 	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/fairshare"
 	"github.com/sluice-hpc/sluice/ctld/gpuhours"
@@ -14,6 +13,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/rpc"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/clock"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
 )

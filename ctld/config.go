@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf"
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/conf/tres"
-	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/passwd"
+	"github.com/sluice-hpc/sluice/internal/version"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
 )
@@ -254,7 +254,7 @@ func groupIDs(p *conf.Partition) []uint32 {
 	}
 	gids := []uint32{}
 	for _, name := range p.AllowGroups {
-		if _, gid, ok := accounts.Group(name); ok {
+		if _, gid, ok := passwd.Group(name); ok {
 			resolvedGroups.Store(name, gid)
 			gids = append(gids, gid)
 		} else if gid, known := resolvedGroups.Load(name); known {

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/sluice-hpc/sluice/conf"
-	"github.com/sluice-hpc/sluice/conf/fieldtest"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/test/fieldtest"
 )
 
 // Why fields of slurm.conf are not in the state's configuration.

@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/clock"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/rpc"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/clock"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

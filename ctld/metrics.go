@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf"
-	"github.com/sluice-hpc/sluice/conf/clock"
-	confmetrics "github.com/sluice-hpc/sluice/conf/metrics"
-	"github.com/sluice-hpc/sluice/conf/tcp"
-	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld/metrics"
 	"github.com/sluice-hpc/sluice/ctld/rpc"
+	"github.com/sluice-hpc/sluice/internal/clock"
+	confmetrics "github.com/sluice-hpc/sluice/internal/metrics"
+	"github.com/sluice-hpc/sluice/internal/tcp"
+	"github.com/sluice-hpc/sluice/internal/version"
 )
 
 // DefaultMetrics is where metrics are served unless MetricsParameters=listen= says otherwise: for this machine alone.

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf"
-	"github.com/sluice-hpc/sluice/conf/mtls"
-	"github.com/sluice-hpc/sluice/ctld/daemontest"
+	"github.com/sluice-hpc/sluice/internal/mtls"
+	"github.com/sluice-hpc/sluice/internal/test/daemontest"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf"
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/ctld/jobcomp"
 	"github.com/sluice-hpc/sluice/ctld/mail"
 	"github.com/sluice-hpc/sluice/ctld/prolog"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -98,7 +98,7 @@ func clampTimeout(s int64) uint32 {
 }
 
 func slurmUser(name string) (uint32, error) {
-	u, ok := accounts.User(name)
+	u, ok := passwd.User(name)
 	if !ok {
 		return 0, fmt.Errorf("SlurmUser=%s does not exist on this machine", name)
 	}
@@ -107,13 +107,13 @@ func slurmUser(name string) (uint32, error) {
 
 // slurmdUser is the uid that node daemons run as; one that is no user of this machine may be one of theirs.
 func slurmdUser(name string) uint32 {
-	u, _ := accounts.User(name)
+	u, _ := passwd.User(name)
 	return u.UID
 }
 
 // primaryGroup is the group of a user, 0 when it is not known.
 func primaryGroup(uid uint32) uint32 {
-	u, _ := accounts.User(strconv.FormatUint(uint64(uid), 10))
+	u, _ := passwd.User(strconv.FormatUint(uint64(uid), 10))
 	return u.GID
 }
 

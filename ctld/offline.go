@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf"
-	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/ctld/ca"
 	"github.com/sluice-hpc/sluice/ctld/journal"
+	"github.com/sluice-hpc/sluice/internal/mtls"
 )
 
 // Issue writes what the daemon of a host needs to show who it is (ca.crt, ROLE.crt, ROLE.key) into a folder; role is one of package mtls.

@@ -7,16 +7,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // owners looks up whose jobs of crontabs start, because nobody submits them. Where the directory does not answer they start as they did
 // before.
 type owners struct {
 	log    *slog.Logger
-	now    func(ctx context.Context, uid uint32) (a accounts.Account, groups []uint32, known bool, problem string, err error)
-	absent accounts.Absent
+	now    func(ctx context.Context, uid uint32) (a passwd.Account, groups []uint32, known bool, problem string, err error)
+	absent passwd.Absent
 
 	mu    sync.Mutex
 	known map[uint32]knownOwner
@@ -38,7 +38,7 @@ const (
 )
 
 func newOwners(log *slog.Logger) *owners {
-	return &owners{log: log, now: accounts.Now, known: map[uint32]knownOwner{}}
+	return &owners{log: log, now: passwd.Now, known: map[uint32]knownOwner{}}
 }
 
 // find gives the owners of a pass by uid; who is not among them starts as before.

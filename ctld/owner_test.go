@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // directory stands for getent(1).
@@ -21,7 +21,7 @@ type directory struct {
 	hangs   bool
 }
 
-func (d *directory) now(ctx context.Context, uid uint32) (accounts.Account, []uint32, bool, string, error) {
+func (d *directory) now(ctx context.Context, uid uint32) (passwd.Account, []uint32, bool, string, error) {
 	d.mu.Lock()
 	d.asked++
 	stopped, hangs := d.stopped, d.hangs
@@ -29,11 +29,11 @@ func (d *directory) now(ctx context.Context, uid uint32) (accounts.Account, []ui
 	switch {
 	case hangs:
 		<-ctx.Done()
-		return accounts.Account{}, nil, false, "", ctx.Err()
+		return passwd.Account{}, nil, false, "", ctx.Err()
 	case stopped:
-		return accounts.Account{}, nil, false, "", nil
+		return passwd.Account{}, nil, false, "", nil
 	}
-	return accounts.Account{UID: uid, GID: uid}, []uint32{uid, 5}, true, "", nil
+	return passwd.Account{UID: uid, GID: uid}, []uint32{uid, 5}, true, "", nil
 }
 
 func ownersWith(d *directory) *owners {
@@ -62,7 +62,7 @@ func TestOwnersOutage(t *testing.T) {
 				t.Errorf("uid %d while the service is stopped: %+v", uid, w)
 			}
 		}
-		time.Sleep(accounts.Left)
+		time.Sleep(passwd.Left)
 		if w := o.find(t.Context(), []uint32{7})[7]; w == nil || w.Missing || w.Problem != "uid 7 has no account any more" {
 			t.Errorf("after an hour: %+v", w)
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf"
-	"github.com/sluice-hpc/sluice/conf/pidfile"
+	"github.com/sluice-hpc/sluice/internal/pidfile"
 )
 
 // pidFile is the file that --pid-file or slurm.conf names for the controller's process id, "" being none.

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 
 	"github.com/sluice-hpc/sluice/conf"
-	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/ctld/hostconf"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/mtls"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

@@ -11,10 +11,10 @@ import (
 	"syscall"
 
 	"github.com/sluice-hpc/sluice/conf"
-	"github.com/sluice-hpc/sluice/conf/accounts"
-	"github.com/sluice-hpc/sluice/conf/tcp"
-	"github.com/sluice-hpc/sluice/conf/trusted"
 	"github.com/sluice-hpc/sluice/ctld/rpc"
+	"github.com/sluice-hpc/sluice/internal/passwd"
+	"github.com/sluice-hpc/sluice/internal/tcp"
+	"github.com/sluice-hpc/sluice/internal/trusted"
 	"golang.org/x/sys/unix"
 )
 
@@ -61,7 +61,7 @@ func (d *daemon) listenLocal(user string) (l net.Listener, err error) {
 		l, err = rpc.Listen(d.opts.Socket)
 		return err
 	}
-	u, ok := accounts.User(user)
+	u, ok := passwd.User(user)
 	if !d.opts.Drop || os.Geteuid() != 0 || !ok || u.UID == 0 || onlyRootChanges(d.opts.Socket) {
 		return l, open()
 	}
@@ -90,7 +90,7 @@ func (d *daemon) becomeSlurmUser(c *conf.Config) error {
 	if !d.opts.Drop || os.Geteuid() != 0 {
 		return nil
 	}
-	u, ok := accounts.User(c.SlurmUser)
+	u, ok := passwd.User(c.SlurmUser)
 	if !ok {
 		return fmt.Errorf("SlurmUser=%s does not exist on this machine", c.SlurmUser)
 	}
@@ -121,9 +121,9 @@ func (d *daemon) becomeSlurmUser(c *conf.Config) error {
 }
 
 // become changes all user and group ids of all threads: there is no way back, and no capability is left.
-func become(u accounts.Account) error {
+func become(u passwd.Account) error {
 	var gids []int
-	for _, g := range accounts.Groups(u) {
+	for _, g := range passwd.Groups(u) {
 		gids = append(gids, int(g))
 	}
 	gid, uid := int(u.GID), int(u.UID)
@@ -132,7 +132,7 @@ func become(u accounts.Account) error {
 
 // giveState hands a state directory of root's, with all that is in it, to the user: one that an earlier controller has made as root. Once
 // it is the user's, root looks at nothing in it again.
-func giveState(dir string, u accounts.Account) error {
+func giveState(dir string, u passwd.Account) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func giveState(dir string, u accounts.Account) error {
 
 // giveLog has a log that SlurmUser can append to, in folders where only SlurmUser's own rights would not be enough; where that cannot be
 // done safely it says what the administrator can do. A log that cannot be opened later is said then.
-func (d *daemon) giveLog(path string, mode os.FileMode, u accounts.Account) {
+func (d *daemon) giveLog(path string, mode os.FileMode, u passwd.Account) {
 	path, err := filepath.Abs(path)
 	if err == nil {
 		err = giveLog(path, mode, u)
@@ -192,7 +192,7 @@ func (d *daemon) giveLog(path string, mode os.FileMode, u accounts.Account) {
 // giveLog makes a log, and gives away one of root's, in a folder that nobody but root can change. In a folder of root's that a group can
 // write to (/var/log is root:syslog 0775 in Ubuntu) it gives away what it has just made itself and nothing else: whatever lies there
 // already, members of the group may have put there under this name.
-func giveLog(path string, mode os.FileMode, u accounts.Account) error {
+func giveLog(path string, mode os.FileMode, u passwd.Account) error {
 	dir := filepath.Dir(path)
 	alone := true
 	if _, err := trusted.Path(dir); err != nil {
@@ -247,15 +247,15 @@ func asOwnerOf(dir string, f func() error) error {
 	if st.Uid == 0 {
 		return f()
 	}
-	u, ok := accounts.User(strconv.FormatUint(uint64(st.Uid), 10))
+	u, ok := passwd.User(strconv.FormatUint(uint64(st.Uid), 10))
 	if !ok {
-		u = accounts.Account{UID: st.Uid, GID: st.Gid}
+		u = passwd.Account{UID: st.Uid, GID: st.Gid}
 	}
 	return actAs(u, f)
 }
 
 // actAs does something with a user's rights, and takes root's back.
-func actAs(u accounts.Account, f func() error) error {
+func actAs(u passwd.Account, f func() error) error {
 	own, err := syscall.Getgroups()
 	if err != nil {
 		return err

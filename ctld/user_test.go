@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // TestStateInAFolderOfSlurmUser: root makes nothing there, and takes an empty directory away that is root's; one with contents stays.
@@ -27,7 +27,7 @@ func TestStateInAFolderOfSlurmUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(home, "state")
-	u := accounts.Account{Name: "nobody", UID: uid, GID: uid}
+	u := passwd.Account{Name: "nobody", UID: uid, GID: uid}
 	for _, before := range []string{"nothing", "an empty directory of root's"} {
 		if err := giveState(dir, u); err != nil {
 			t.Errorf("%s: %v", before, err)
@@ -69,7 +69,7 @@ func inHome(t *testing.T) string {
 // be anything, and stays whose it is; the same in a folder that root alone can change is given away.
 func TestLogInAFolderOfAGroup(t *testing.T) {
 	home := inHome(t)
-	u := accounts.Account{Name: "nobody", UID: 65534, GID: 65534}
+	u := passwd.Account{Name: "nobody", UID: 65534, GID: 65534}
 	owner := func(path string) uint32 {
 		fi, err := os.Lstat(path)
 		if err != nil {

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/jointoken"
-	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/internal/jointoken"
+	"github.com/sluice-hpc/sluice/internal/mtls"
 	"github.com/sluice-hpc/sluice/noded/link"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	"google.golang.org/grpc/codes"

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-hpc/sluice/conf/trusted"
+	"github.com/sluice-hpc/sluice/internal/trusted"
 )
 
 // SessionsSocket is where `sluice adopt` looks for the node daemons of a host (client/adopt).

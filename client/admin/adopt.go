@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // sessionSockets are where node daemons listen for sessions (noded.SessionsSocket); a machine may have several.
@@ -94,7 +94,7 @@ func (a *adoption) run(out io.Writer) error {
 
 // decide is why the user is not let in; empty: is let in, and the session is where it belongs.
 func (a *adoption) decide() string {
-	user, known, err := accounts.Find(a.user)
+	user, known, err := passwd.Find(a.user)
 	switch {
 	case err != nil:
 		return fmt.Sprintf("user %s cannot be looked up: %v", a.user, err)
@@ -133,7 +133,7 @@ func (a *adoption) decide() string {
 }
 
 // exempted: the user, or a group that the user is in, is on the list.
-func (a *adoption) exempted(user accounts.Account) bool {
+func (a *adoption) exempted(user passwd.Account) bool {
 	if slices.Contains(a.exempt, user.Name) {
 		return true
 	}
@@ -144,9 +144,9 @@ func (a *adoption) exempted(user accounts.Account) bool {
 			continue
 		}
 		if gids == nil {
-			gids = accounts.Groups(user)
+			gids = passwd.Groups(user)
 		}
-		if gid, ok := accounts.GID(name); ok && slices.Contains(gids, gid) {
+		if gid, ok := passwd.GID(name); ok && slices.Contains(gids, gid) {
 			return true
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/internal/version"
 )
 
 // Extra are verbs that the program adds: those that need packages which the commands must not know, such as the scheduler.

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/cluster"
 	"github.com/sluice-hpc/sluice/conf"
-	"github.com/sluice-hpc/sluice/conf/program"
+	"github.com/sluice-hpc/sluice/internal/program"
 )
 
 func confVerb() *Verb {

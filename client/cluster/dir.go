@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
-	"github.com/sluice-hpc/sluice/conf/trusted"
+	"github.com/sluice-hpc/sluice/internal/passwd"
+	"github.com/sluice-hpc/sluice/internal/trusted"
 )
 
 // Dir is a cluster's folder, an absolute path without symbolic links.
@@ -35,7 +35,7 @@ func DefaultDir() string {
 
 // absolute gives a folder's path as it was typed, absolute; a tilde that no shell has expanded (--dir=~/c) is the home.
 func absolute(path string) (string, error) {
-	path, err := accounts.ExpandHome(path)
+	path, err := passwd.ExpandHome(path)
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/conf"
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // UpOptions say what to start, and where.
@@ -312,7 +312,7 @@ func (u *upper) linkConf() error {
 }
 
 func realPath(conf string) (string, error) {
-	path, err := accounts.ExpandHome(conf)
+	path, err := passwd.ExpandHome(conf)
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}

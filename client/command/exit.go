@@ -10,7 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/sluice-hpc/sluice/client/opt"
-	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/internal/version"
 )
 
 // Exit turns what stopped a view before it asked the controller into an exit code.

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/ctld/daemontest"
+	"github.com/sluice-hpc/sluice/internal/test/daemontest"
 )
 
 var (

@@ -3,7 +3,7 @@ package jsonout
 import (
 	"strings"
 
-	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/internal/version"
 )
 
 // Meta is what a document says of its making.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/msg"
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 func setChdir(r *Request, value string, _ bool) error {
@@ -34,7 +34,7 @@ func (r *Request) expandHome(option, value string) (string, error) {
 	if _, err := os.Lstat(filepath.Join(r.Dir, first)); err == nil {
 		return value, nil
 	}
-	expand := accounts.ExpandHome
+	expand := passwd.ExpandHome
 	if r.Home != "" && first == "~" {
 		expand = func(path string) (string, error) { return strings.TrimRight(r.Home, "/") + path[1:], nil }
 	}

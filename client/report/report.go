@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // Options are the command line of `sluice report`.
@@ -163,7 +163,7 @@ func (o *options) set(env *command.Env, now time.Time, name, value string) error
 		o.request.By = by
 	case "users":
 		for _, who := range command.List(value) {
-			uid, ok := accounts.UID(who)
+			uid, ok := passwd.UID(who)
 			if !ok {
 				return env.Failf("there is no user %s", format.Escape(who))
 			}

@@ -11,14 +11,14 @@ import (
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/jsonout"
 	"github.com/sluice-hpc/sluice/client/msg"
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // userName is the name of a user, or the number where there is none.
 func userName(uid uint32) string {
 	number := strconv.FormatUint(uint64(uid), 10)
-	if a, ok := accounts.User(number); ok && a.Name != "" {
+	if a, ok := passwd.User(number); ok && a.Name != "" {
 		return a.Name
 	}
 	return number

@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/view"
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // options is a parsed command line of sacct.
@@ -293,7 +293,7 @@ func (o *options) setFlags(env *command.Env, value string) error {
 
 func (o *options) groups(env *command.Env, value string) error {
 	for _, word := range command.List(value) {
-		gid, ok := accounts.GID(word)
+		gid, ok := passwd.GID(word)
 		if !ok {
 			return advised(env, env.Failf("Invalid group id: %s", format.Escape(word)),
 				"there is no such group here; write a name, or the number of a group")
@@ -305,7 +305,7 @@ func (o *options) groups(env *command.Env, value string) error {
 
 func (o *options) users(env *command.Env, value string) error {
 	for _, word := range command.List(value) {
-		uid, ok := accounts.UID(word)
+		uid, ok := passwd.UID(word)
 		if n, err := strconv.ParseInt(word, 10, 64); err == nil {
 			uid, ok = uint32(n), true
 		}
@@ -418,7 +418,7 @@ func (o *options) finish(env *command.Env) error {
 		}
 		return env.Fatalf("When requesting job %s you must also request specific jobs with the '-j' option.", what)
 	}
-	switch uid := accounts.Self().UID; {
+	switch uid := passwd.Self().UID; {
 	case o.allUsers:
 		o.request.Uids = nil
 	case len(o.request.Uids) == 0 && uid != 0 && !o.haveJobs && len(o.request.Nodes) == 0:

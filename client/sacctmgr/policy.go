@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/shares"
 	"github.com/sluice-hpc/sluice/client/view"
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // rules are the records of the controller, with the associations in the order of the tree.
@@ -30,7 +30,7 @@ func (m *run) load(ctx context.Context) (*rules, error) {
 	r, err := m.fetch(ctx)
 	if len(r.users) == 1 {
 		for _, name := range m.knownUsers() {
-			if uid, ok := accounts.UID(name); ok && name != r.users[0].GetName() {
+			if uid, ok := passwd.UID(name); ok && name != r.users[0].GetName() {
 				r.users = append(r.users, &msg.UserRecord{Name: name, DefaultAccount: acct.DefaultAccount})
 				r.assocs = append(r.assocs, &msg.AssocRecord{Id: uint32(doc.AssociationID(uid)), Account: acct.DefaultAccount, User: name,
 					Qos: r.qosOfRoot()})

@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/submission"
-	"github.com/sluice-hpc/sluice/conf/accounts"
-	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/internal/passwd"
+	"github.com/sluice-hpc/sluice/internal/version"
 )
 
 // Main gets an allocation, runs a command in it, and gives it back.
@@ -118,7 +118,7 @@ func (s *session) command() error {
 	default:
 		shell := s.env.Getenv("SHELL")
 		if shell == "" {
-			shell = accounts.Self().Shell
+			shell = passwd.Self().Shell
 		}
 		if shell == "" {
 			shell = "/bin/sh"

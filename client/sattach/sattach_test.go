@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/clienttest"
 	"github.com/sluice-hpc/sluice/client/command"
-	"github.com/sluice-hpc/sluice/conf/leaktest"
+	"github.com/sluice-hpc/sluice/internal/test/leaktest"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 	"golang.org/x/sys/unix"

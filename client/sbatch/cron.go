@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/submission"
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // CronEntry is one entry of a crontab: the options of its #SCRON lines, the variables set above it, and its command.
@@ -22,7 +22,7 @@ type CronEntry struct {
 
 // CronJob makes the submission of an entry. It runs in its owner's home, in an environment as cron makes it: nothing of the shell that
 // calls scrontab, which is another one every time, is part of it.
-func CronJob(env *command.Env, owner accounts.Account, e CronEntry) (*msg.SubmitRequest, error) {
+func CronJob(env *command.Env, owner passwd.Account, e CronEntry) (*msg.SubmitRequest, error) {
 	word, _, _ := strings.Cut(strings.TrimSpace(e.Command), " ")
 	s := &job{env: env, name: "scrontab", req: opt.New(opt.Sbatch, owner.Home, env.Now(), os.ReadFile)}
 	s.req.Home = owner.Home

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // loginTimeoutS bounds the login shell when --get-user-env names no other time (sbatch(1)).
@@ -21,7 +21,7 @@ const loginTimeoutS = 8
 
 // loginEnvironment is what a login shell of the user has in its environment, as "su - USER -c env" shows it. When the shell
 // does not answer in time, what every login has is given, with the error.
-func loginEnvironment(ctx context.Context, user accounts.Account, option string) ([]string, error) {
+func loginEnvironment(ctx context.Context, user passwd.Account, option string) ([]string, error) {
 	least := []string{"HOME=" + user.Home, "USER=" + user.Name, "LOGNAME=" + user.Name, "SHELL=" + user.Shell,
 		"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"}
 	seconds, mode := loginTimeoutS, "L"
@@ -102,7 +102,7 @@ func noLogin(shell string) bool {
 // mark separates the environment from what the user's login files print.
 const mark = "_SLUICE_ENVIRONMENT_"
 
-func loginCommand(ctx context.Context, user accounts.Account, mode string) *exec.Cmd {
+func loginCommand(ctx context.Context, user passwd.Account, mode string) *exec.Cmd {
 	const show = "printf '\\0" + mark + "\\0'; env -0; printf '" + mark + "\\0'"
 	switch {
 	case os.Getuid() == 0 && user.UID != 0 && mode == "S":

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // TestHangingLoginLeavesNothing: login files that wait for ever, in the session that su gives the shell, and in another.
@@ -32,7 +32,7 @@ sleep 987654
 		}
 		late()
 	}()
-	vars, err := loginEnvironment(ctx, accounts.Account{Name: "u", UID: uint32(os.Getuid()), Home: "/", Shell: shell}, "600L")
+	vars, err := loginEnvironment(ctx, passwd.Account{Name: "u", UID: uint32(os.Getuid()), Home: "/", Shell: shell}, "600L")
 	if err == nil || len(vars) != 5 {
 		t.Errorf("%q, %v", vars, err)
 	}

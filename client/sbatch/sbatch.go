@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/submission"
-	"github.com/sluice-hpc/sluice/conf/accounts"
-	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/internal/passwd"
+	"github.com/sluice-hpc/sluice/internal/version"
 )
 
 // Main submits a batch script: a file, standard input, or the command of --wrap.
@@ -338,19 +338,19 @@ func (s *job) identity() error {
 	if s.req.UID == "" && s.req.GID == "" {
 		return nil
 	}
-	user := accounts.Self()
+	user := passwd.Self()
 	if s.req.UID != "" {
-		uid, ok := accounts.UID(s.req.UID)
+		uid, ok := passwd.UID(s.req.UID)
 		if !ok {
 			return &opt.ValueError{Lines: []string{"Invalid --uid specification"}, Exit: command.ExitUsage,
 				Hint: fmt.Sprintf("there is no user %q here", s.req.UID)}
 		}
-		if user, ok = accounts.User(s.req.UID); !ok {
-			user = accounts.Account{Name: s.req.UID, UID: uid, GID: uid, Home: "/", Shell: "/bin/sh"}
+		if user, ok = passwd.User(s.req.UID); !ok {
+			user = passwd.Account{Name: s.req.UID, UID: uid, GID: uid, Home: "/", Shell: "/bin/sh"}
 		}
 	}
 	if s.req.GID != "" {
-		gid, ok := accounts.GID(s.req.GID)
+		gid, ok := passwd.GID(s.req.GID)
 		if !ok {
 			return &opt.ValueError{Lines: []string{"Invalid --gid specification"}, Exit: command.ExitUsage,
 				Hint: fmt.Sprintf("there is no group %q here", s.req.GID)}
@@ -370,13 +370,13 @@ func (s *job) identity() error {
 }
 
 // target is the account that the job runs as.
-func (s *job) target() accounts.Account {
+func (s *job) target() passwd.Account {
 	if s.req.UID != "" {
-		if a, ok := accounts.User(s.req.UID); ok {
+		if a, ok := passwd.User(s.req.UID); ok {
 			return a
 		}
 	}
-	return accounts.Self()
+	return passwd.Self()
 }
 
 // buildEnvironment makes the job's environment (sbatch(1), --export, --export-file, --get-user-env).
@@ -423,7 +423,7 @@ func (s *job) useEnvironment(e *submission.Environment) error {
 // readExportFile reads NAME=value, each ended by NUL, from a file or from a descriptor from 3 up.
 func readExportFile(name string) ([]string, error) {
 	var f *os.File
-	if fd, ok := accounts.Decimal([]byte(name)); ok {
+	if fd, ok := passwd.Decimal([]byte(name)); ok {
 		if fd < 3 {
 			return nil, fmt.Errorf("descriptor %d is standard input or output; use 3 or higher", fd)
 		}

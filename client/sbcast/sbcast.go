@@ -25,7 +25,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/submission"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/jobid"
-	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/internal/version"
 )
 
 // exitFatal is what a real sbcast returns where it cannot begin.

@@ -14,10 +14,10 @@ import (
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/jobid"
-	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/internal/passwd"
+	"github.com/sluice-hpc/sluice/internal/version"
 )
 
 // Main cancels or signals jobs: those named, those that match filters, or both. The controller applies the filters, so
@@ -147,7 +147,7 @@ func (c *cancellation) set(long, value string) error {
 		return c.setUser(value)
 	case "me":
 		f.Uids = []uint32{uint32(os.Getuid())}
-		c.filters["user_name"] = accounts.Self().Name
+		c.filters["user_name"] = passwd.Self().Name
 	case "signal":
 		n, ok := opt.Signal(value)
 		if !ok {
@@ -237,7 +237,7 @@ func compactState(s msg.JobState) string {
 }
 
 func (c *cancellation) setUser(value string) error {
-	uid, ok := accounts.UID(value)
+	uid, ok := passwd.UID(value)
 	if !ok {
 		return &opt.ValueError{Lines: []string{"Invalid user name: " + value}, Exit: 1}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/shares"
 	"github.com/sluice-hpc/sluice/client/view"
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/tres"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // assocFilter is what follows scontrol show assoc_mgr: whom it is about, and which kinds of records.
@@ -50,7 +50,7 @@ func (s *show) assocMgr(args []string) int {
 	if f.withU {
 		b = append(b, gap+"User Records\n"+gap...)
 		for _, name := range shares.KnownUsers(f.users) {
-			if uid, known := accounts.UID(name); known && f.named(name) {
+			if uid, known := passwd.UID(name); known && f.named(name) {
 				b = appendUser(b, name, uid)
 			}
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/view"
-	"github.com/sluice-hpc/sluice/conf/accounts"
-	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/internal/passwd"
+	"github.com/sluice-hpc/sluice/internal/version"
 )
 
 // showOptions are scontrol's flags that change what show prints.
@@ -146,7 +146,7 @@ func (c *control) option(long, value string) (done bool, exit int) {
 // actAs makes the rest of the run that of another user, as far as the kernel lets the caller: the controller asks the kernel who
 // calls, so that nobody can be named whom the caller may not become.
 func actAs(user string) error {
-	a, ok := accounts.User(user)
+	a, ok := passwd.User(user)
 	if !ok {
 		return fmt.Errorf("--uid=%q invalid", user)
 	}

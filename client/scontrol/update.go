@@ -9,8 +9,8 @@ import (
 
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // pair is one KEY=VALUE word of update, create or delete. add is '+' or '-' for KEY+=VALUE and KEY-=VALUE.
@@ -244,7 +244,7 @@ func (c *control) subjects(subject pair, user string) (ids []string, exit int) {
 	uid := uint32(0)
 	if user != "" {
 		var known bool
-		if uid, known = accounts.UID(user); !known {
+		if uid, known = passwd.UID(user); !known {
 			return nil, c.fail("Invalid UserID: "+user, "Request aborted")
 		}
 	}

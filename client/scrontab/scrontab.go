@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/sbatch"
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 var Options = [...]command.Option{
@@ -70,7 +70,7 @@ type run struct {
 	user           string
 	quiet, verbose bool
 	file           string
-	owner          accounts.Account
+	owner          passwd.Account
 	other          bool
 	conn           *client.Client
 }
@@ -139,11 +139,11 @@ func (r *run) parse(args []string) error {
 }
 
 func (r *run) findOwner() error {
-	r.owner = accounts.Self()
+	r.owner = passwd.Self()
 	if r.user == "" {
 		return nil
 	}
-	a, ok := accounts.User(r.user)
+	a, ok := passwd.User(r.user)
 	if !ok {
 		return r.env.Failf("Couldn't find user %s", format.Escape(r.user))
 	}

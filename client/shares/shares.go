@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/format/doc"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/view"
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/fairtree"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // Root is the account that everybody belongs to.
@@ -51,9 +51,9 @@ func Load(ctx context.Context, c *client.Client, named []string) (*Node, *msg.Ac
 
 // KnownUsers are root, those who may log in, the caller, and who of the named exists: directories are not listed.
 func KnownUsers(named []string) []string {
-	names := []string{"root", accounts.Self().Name}
-	if passwd, err := os.ReadFile("/etc/passwd"); err == nil {
-		for line := range strings.SplitSeq(string(passwd), "\n") {
+	names := []string{"root", passwd.Self().Name}
+	if text, err := os.ReadFile("/etc/passwd"); err == nil {
+		for line := range strings.SplitSeq(string(text), "\n") {
 			f := strings.Split(line, ":")
 			if len(f) > 6 && !strings.HasSuffix(f[6], "nologin") && !strings.HasSuffix(f[6], "/false") {
 				if uid, err := strconv.Atoi(f[2]); err == nil && uid >= 1000 && uid < 65534 {
@@ -63,7 +63,7 @@ func KnownUsers(named []string) []string {
 		}
 	}
 	for _, name := range named {
-		if a, ok := accounts.User(name); ok {
+		if a, ok := passwd.User(name); ok {
 			names = append(names, a.Name)
 		}
 	}
@@ -74,7 +74,7 @@ func KnownUsers(named []string) []string {
 // UserName is the name of a uid, or the number where nobody has it.
 func UserName(uid uint32) string {
 	text := strconv.FormatUint(uint64(uid), 10)
-	if a, ok := accounts.User(text); ok && a.UID == uid {
+	if a, ok := passwd.User(text); ok && a.UID == uid {
 		return a.Name
 	}
 	return text
@@ -100,7 +100,7 @@ func Tree(reply *msg.AccountUsageReply, assocs []*msg.AssocRecord, name func(uid
 		}
 	}
 	for _, user := range users {
-		if uid, ok := accounts.UID(user); ok {
+		if uid, ok := passwd.UID(user); ok {
 			if n := t.Known(user); n != nil {
 				n.UID = uid
 			}

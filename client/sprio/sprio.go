@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/view"
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/jobid"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // options is a parsed command line of sprio.
@@ -254,7 +254,7 @@ func (o *options) set(env *command.Env, name string, h opt.Hit) error {
 func (o *options) users(env *command.Env, value string) {
 	o.byUser = true
 	for _, name := range command.List(value) {
-		uid, ok := accounts.UID(name)
+		uid, ok := passwd.UID(name)
 		if !ok {
 			env.Errorf("Invalid user: %s\n", format.Escape(name))
 			continue

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/view"
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // options is a parsed command line of squeue.
@@ -327,7 +327,7 @@ func (o *options) setStates(env *command.Env, value string) error {
 func (o *options) setUsers(env *command.Env, value string) error {
 	o.users, o.haveUsers = nil, true
 	for _, name := range command.List(value) {
-		a, ok := accounts.User(name)
+		a, ok := passwd.User(name)
 		if !ok {
 			env.Errorf("Invalid user: %s\n", format.Escape(name))
 			continue

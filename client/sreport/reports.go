@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/shares"
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // units are how amounts of time are shown: divided by seconds, as a part of all there was, or both.
@@ -147,7 +147,7 @@ func (r *report) rows(reply *msg.AccountUsageReply) (list []row) {
 // texts are the lines of one row, one for each resource. Accounts have no login.
 func (r *report) texts(reply *msg.AccountUsageReply, account, login string, used func(name string) float64) (lines []map[string]string) {
 	proper := ""
-	if a, ok := accounts.User(login); ok && login != "" {
+	if a, ok := passwd.User(login); ok && login != "" {
 		proper, _, _ = strings.Cut(a.Gecos, ",")
 	}
 	for _, name := range r.tres {

@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/stepio"
 	"github.com/sluice-hpc/sluice/client/submission"
 	"github.com/sluice-hpc/sluice/client/terminal"
-	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/internal/version"
 )
 
 // Main runs a command as tasks of a job.

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/shares"
 	"github.com/sluice-hpc/sluice/client/view"
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // Options are the command line of sshare(1).
@@ -253,7 +253,7 @@ func (o *options) say() {
 		}
 		return strings.Join(words, "\n\t: ")
 	}
-	who := accounts.Self().Name
+	who := passwd.Self().Name
 	if o.all {
 		who = "all"
 	}
@@ -276,7 +276,7 @@ func (o *options) wants(n *shares.Node, self string) bool {
 
 func (o *options) print(tree *shares.Node, columns []acct.Head) int {
 	t := &acct.Table{Parsable: o.parsable, Trailing: o.trailing, Separator: "|"}
-	all, self := fields(), accounts.Self().Name
+	all, self := fields(), passwd.Self().Name
 	var b []byte
 	if !o.noHeader {
 		b = t.AppendHeads(b, columns)

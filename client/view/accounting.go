@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/msg"
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 	"github.com/sluice-hpc/sluice/proto/coding"
 )
 
@@ -113,7 +113,7 @@ func EachAttempt(env *command.Env, r *msg.AccountingRequest, ac *acct.Context, f
 
 // AttemptContext is what columns of accounting need to know.
 func AttemptContext(env *command.Env) *acct.Context {
-	return &acct.Context{Context: *Context(env, 0), GroupOf: accounts.GroupName}
+	return &acct.Context{Context: *Context(env, 0), GroupOf: passwd.GroupName}
 }
 
 // AttemptIDs reads the jobs that accounting is asked for: "12", "12_3", "12_[1-3]", each with a step behind it, "12.batch". The steps

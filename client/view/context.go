@@ -10,7 +10,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/format"
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // Context is what formats need to know; nowNS is the controller's clock, 0 when it was not asked.
@@ -25,7 +25,7 @@ func Context(e *command.Env, nowNS int64) *format.Context {
 	c.UserName = func(uid uint32) string {
 		name, ok := names[uid]
 		if !ok {
-			if a, found := accounts.User(strconv.FormatUint(uint64(uid), 10)); found && a.UID == uid {
+			if a, found := passwd.User(strconv.FormatUint(uint64(uid), 10)); found && a.UID == uid {
 				name = a.Name
 			}
 			names[uid] = name

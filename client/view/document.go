@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/format/doc"
 	"github.com/sluice-hpc/sluice/client/jsonout"
 	"github.com/sluice-hpc/sluice/client/msg"
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // DocumentKind is what --json and --yaml ask for; the zero value is a table.
@@ -79,10 +79,10 @@ func (d *Document) Finish(failed error, more func()) int {
 
 // Meta is what a document says of the command that made it.
 func Meta(e *command.Env) jsonout.Meta {
-	m := jsonout.Meta{Cluster: e.ClusterName(), Command: e.Args, Source: callersTerminal(), User: accounts.Self().Name,
+	m := jsonout.Meta{Cluster: e.ClusterName(), Command: e.Args, Source: callersTerminal(), User: passwd.Self().Name,
 		Storage: "accounting_storage/sluice"}
 	gid := strconv.Itoa(os.Getgid())
-	if m.Group = accounts.GroupName(uint32(os.Getgid())); m.Group == "" {
+	if m.Group = passwd.GroupName(uint32(os.Getgid())); m.Group == "" {
 		m.Group = gid
 	}
 	return m

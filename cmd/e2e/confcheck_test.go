@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-hpc/sluice/ctld/daemontest"
+	"github.com/sluice-hpc/sluice/internal/test/daemontest"
 )
 
 // TestConfCheckAndController: `sluice conf check` finds a fault if and only if the controller does not start, with the configurations of

@@ -17,7 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/sluice-hpc/sluice/ctld/daemontest"
+	"github.com/sluice-hpc/sluice/internal/test/daemontest"
 	"github.com/sluice-hpc/sluice/noded/container/containertest"
 )
 

@@ -34,11 +34,9 @@ var importRules = []rule{
 	{in: "conf/policy", may: []string{"conf/timespec", "conf/tres"}},
 	{in: "conf/jobid", may: []string{"conf/hostlist"}},
 	{in: "conf/filename", may: []string{}},
-	{in: "conf/accounts", may: []string{}},
-	{in: "conf/fieldtest", may: []string{}},
-	{in: "conf/metrics", may: []string{"conf/mtls"}},
-	{in: "conf/leaktest", may: []string{}},
-	{in: "conf", may: []string{}},
+	{in: "conf", may: []string{"internal/"}},
+	// What several programs share, and the test beds, which put all of them together.
+	{in: "internal", may: []string{"internal/"}, but: []string{"internal/test"}},
 	{in: "sched", may: []string{"conf/"}},
 	// Each of these uses those before it; pass and explain know nothing of each other.
 	{in: "sched/record", may: []string{}},
@@ -66,19 +64,20 @@ var importRules = []rule{
 	{in: "ctld/reactor/resv", may: []string{"conf/", "ctld/admit", "ctld/state", "proto/"}},
 	{in: "ctld/acct", never: []string{"ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
 	{in: "ctld/loop", never: []string{"ctld/planner", "ctld/dispatch", "ctld/rpc"}},
-	{in: "ctld/metrics", may: []string{"conf/", "ctld/state", "proto/"}},
-	{in: "ctld", never: []string{"noded/", "client/"}, but: []string{"ctld/simtest", "ctld/crashtest", "ctld/hostile", "ctld/hosttest"}},
+	{in: "ctld/metrics", may: []string{"conf/", "internal/", "ctld/state", "proto/"}},
+	{in: "ctld", never: []string{"noded/", "client/"}},
 	{in: "noded", never: []string{"ctld/", "client/", "sched/"}},
 	// The half of the node daemon with root's rights has nothing of the half that talks to the network.
 	{in: "noded/root", never: []string{"noded/link"}},
-	{in: "noded/metrics", may: []string{"conf/", "proto/"}},
-	{in: "noded/orders", may: []string{"conf/", "proto/"}},
-	{in: "noded/policy", may: []string{"conf/", "proto/"}},
+	{in: "noded/metrics", may: []string{"conf/", "internal/", "proto/"}},
+	{in: "noded/orders", may: []string{"conf/", "internal/", "proto/"}},
+	{in: "noded/policy", may: []string{"conf/", "internal/", "proto/"}},
 	{in: "client", never: []string{"ctld/", "noded/", "sched/"}},
 	// A command stands alone; what two of them need is in command or view.
-	{in: "client/command", may: []string{"client", "client/batchscript", "client/msg", "client/opt", "client/wire", "conf/"}},
+	{in: "client/command", may: []string{"client", "client/batchscript", "client/msg", "client/opt", "client/wire", "conf/", "internal/"}},
 	{in: "client/view", never: commandsBut()},
-	{in: "client/format", may: []string{"client/jsonout", "client/msg", "conf/", "proto/"}, but: []string{"client/format/gen"}},
+	{in: "client/format", may: []string{"client/jsonout", "client/msg", "conf/", "internal/", "proto/"},
+		but: []string{"client/format/gen"}},
 }
 
 // commands are the packages of client that are a command each.
@@ -127,7 +126,8 @@ func TestImportRules(t *testing.T) {
 }
 
 // testSupport are packages that only tests import: they are linked with package testing.
-var testSupport = []string{"conf/fieldtest", "conf/leaktest", "ctld/daemontest", "ctld/hosttest", "ctld/boottest", "noded/sruntest",
+var testSupport = []string{"internal/test/fieldtest", "internal/test/leaktest", "internal/test/daemontest", "internal/test/hosttest",
+	"internal/test/boottest", "noded/sruntest",
 	"noded/container/containertest"}
 
 func TestTestSupportStaysOutOfPrograms(t *testing.T) {
@@ -144,7 +144,7 @@ func TestTestSupportStaysOutOfPrograms(t *testing.T) {
 }
 
 // topLevel are the folders at the top of the module; those of tools begin with a dot.
-var topLevel = []string{"client", "cmd", "conf", "ctld", "deploy", "docs", "examples", "noded", "proto", "sched"}
+var topLevel = []string{"client", "cmd", "conf", "ctld", "deploy", "docs", "examples", "internal", "noded", "proto", "sched"}
 
 func TestTopLevelFolders(t *testing.T) {
 	for pkg := range packages(t) {

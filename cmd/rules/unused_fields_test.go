@@ -136,7 +136,8 @@ func mustBeWritten(name string) bool {
 }
 
 // ofTests are the packages that only tests, and the simulator, use.
-var ofTests = []string{"client/clienttest", "conf/fieldtest", "conf/leaktest", "ctld/simtest", "noded/sruntest", "sched/sim"}
+var ofTests = []string{"client/clienttest", "internal/test/fieldtest", "internal/test/leaktest", "internal/test/simtest", "noded/sruntest",
+	"sched/sim"}
 
 // fieldUses are the fields of the module's structs by name, "package.Type.Field", and what code does with them. A message and the
 // plain struct that the commands have of it are one: what one side writes the other reads.

@@ -13,18 +13,18 @@ import (
 	"syscall"
 
 	"github.com/sluice-hpc/sluice/conf"
-	"github.com/sluice-hpc/sluice/conf/accounts"
-	"github.com/sluice-hpc/sluice/conf/inherit"
-	"github.com/sluice-hpc/sluice/conf/logfile"
-	"github.com/sluice-hpc/sluice/conf/mtls"
-	"github.com/sluice-hpc/sluice/conf/service"
 	"github.com/sluice-hpc/sluice/conf/slurmargs"
 	"github.com/sluice-hpc/sluice/conf/timespec"
-	"github.com/sluice-hpc/sluice/conf/trusted"
-	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld"
 	"github.com/sluice-hpc/sluice/ctld/ca"
 	"github.com/sluice-hpc/sluice/ctld/jobsubmit"
+	"github.com/sluice-hpc/sluice/internal/inherit"
+	"github.com/sluice-hpc/sluice/internal/logfile"
+	"github.com/sluice-hpc/sluice/internal/mtls"
+	"github.com/sluice-hpc/sluice/internal/passwd"
+	"github.com/sluice-hpc/sluice/internal/service"
+	"github.com/sluice-hpc/sluice/internal/trusted"
+	"github.com/sluice-hpc/sluice/internal/version"
 	"github.com/urfave/cli/v2"
 )
 
@@ -121,7 +121,7 @@ func run(c *cli.Context) error {
 		return err
 	}
 	if os.Geteuid() == 0 {
-		accounts.Start = inherit.Start
+		passwd.Start = inherit.Start
 	}
 	err = inherit.Spare(spared)
 	log := slog.New(ctld.NewLogHandler(logs.Handler(slog.LevelDebug), logs.Syslog()))

@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/sluice-hpc/sluice/conf/inherit"
 	"github.com/sluice-hpc/sluice/conf/slurmargs"
+	"github.com/sluice-hpc/sluice/internal/inherit"
 	"github.com/urfave/cli/v2"
 )
 

@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf"
-	"github.com/sluice-hpc/sluice/conf/logfile"
-	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/internal/logfile"
+	"github.com/sluice-hpc/sluice/internal/mtls"
 	"github.com/sluice-hpc/sluice/noded"
 	"github.com/sluice-hpc/sluice/noded/hostconf"
 	"github.com/urfave/cli/v2"

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/sluice-hpc/sluice/conf/inherit"
-	"github.com/sluice-hpc/sluice/conf/jointoken"
-	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/internal/inherit"
+	"github.com/sluice-hpc/sluice/internal/jointoken"
+	"github.com/sluice-hpc/sluice/internal/mtls"
 	"github.com/sluice-hpc/sluice/noded"
 	"github.com/sluice-hpc/sluice/noded/confine"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"

@@ -14,10 +14,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
-	"github.com/sluice-hpc/sluice/conf/inherit"
-	"github.com/sluice-hpc/sluice/conf/logfile"
-	"github.com/sluice-hpc/sluice/conf/tcp"
+	"github.com/sluice-hpc/sluice/internal/inherit"
+	"github.com/sluice-hpc/sluice/internal/logfile"
+	"github.com/sluice-hpc/sluice/internal/passwd"
+	"github.com/sluice-hpc/sluice/internal/tcp"
 	"github.com/sluice-hpc/sluice/noded"
 	"github.com/sluice-hpc/sluice/noded/confine"
 	"github.com/sluice-hpc/sluice/noded/hw"
@@ -76,7 +76,7 @@ func apart(node string, logs *logfile.Log) (func(orders, relay, metrics *os.File
 // linkUser is who the half without rights is.
 func linkUser() (uid, gid uint32, err error) {
 	uid, gid = confine.UID, confine.UID
-	if u, ok := accounts.User(confine.User); ok {
+	if u, ok := passwd.User(confine.User); ok {
 		uid, gid = u.UID, u.GID
 	}
 	if uid == 0 || gid == 0 {

@@ -17,14 +17,14 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf"
-	"github.com/sluice-hpc/sluice/conf/accounts"
-	"github.com/sluice-hpc/sluice/conf/inherit"
-	"github.com/sluice-hpc/sluice/conf/logfile"
-	"github.com/sluice-hpc/sluice/conf/mtls"
-	"github.com/sluice-hpc/sluice/conf/service"
 	"github.com/sluice-hpc/sluice/conf/slurmargs"
 	"github.com/sluice-hpc/sluice/conf/timespec"
-	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/internal/inherit"
+	"github.com/sluice-hpc/sluice/internal/logfile"
+	"github.com/sluice-hpc/sluice/internal/mtls"
+	"github.com/sluice-hpc/sluice/internal/passwd"
+	"github.com/sluice-hpc/sluice/internal/service"
+	"github.com/sluice-hpc/sluice/internal/version"
 	"github.com/sluice-hpc/sluice/noded"
 	"github.com/sluice-hpc/sluice/noded/confine"
 	"github.com/sluice-hpc/sluice/noded/gpu/nvml"
@@ -150,7 +150,7 @@ func run(c *cli.Context) error {
 	var netless, sparing error
 	if os.Geteuid() == 0 {
 		inherit.Net, netless = confine.NoNetwork()
-		accounts.Start = inherit.Start
+		passwd.Start = inherit.Start
 		sparing = inherit.Spare(rootSpared)
 	}
 	syscall.Umask(0o022) // whatever it was started under: jobs see their cgroups and scripts, and what is secret says so

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/inherit"
-	"github.com/sluice-hpc/sluice/conf/pidfile"
 	"github.com/sluice-hpc/sluice/conf/slurmargs"
+	"github.com/sluice-hpc/sluice/internal/inherit"
+	"github.com/sluice-hpc/sluice/internal/pidfile"
 	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"

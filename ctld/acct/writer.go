@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/failpoint"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/failpoint"
 	"golang.org/x/sys/unix"
 )
 

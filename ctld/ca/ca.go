@@ -28,7 +28,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/internal/mtls"
 )
 
 const (

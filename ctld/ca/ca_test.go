@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/internal/mtls"
 )
 
 // cluster is an authority with a controller's folder and one for each node.

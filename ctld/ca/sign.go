@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/internal/mtls"
 )
 
 // HostLife is how long the certificate of a host that has joined is good for. Ten days are left when it is renewed, after two thirds: a

@@ -3,8 +3,8 @@ package feasible
 import (
 	"testing"
 
-	"github.com/sluice-hpc/sluice/conf/fieldtest"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/test/fieldtest"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
 )

@@ -3,7 +3,7 @@ package gpuhours
 import (
 	"testing"
 
-	"github.com/sluice-hpc/sluice/conf/leaktest"
+	"github.com/sluice-hpc/sluice/internal/test/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

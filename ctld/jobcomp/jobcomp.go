@@ -23,9 +23,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/failpoint"
-	"github.com/sluice-hpc/sluice/conf/program"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/failpoint"
+	"github.com/sluice-hpc/sluice/internal/program"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

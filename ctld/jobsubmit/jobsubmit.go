@@ -27,10 +27,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/inherit"
-	"github.com/sluice-hpc/sluice/conf/logfile"
-	"github.com/sluice-hpc/sluice/conf/program"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/inherit"
+	"github.com/sluice-hpc/sluice/internal/logfile"
+	"github.com/sluice-hpc/sluice/internal/program"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

@@ -17,7 +17,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/sluice-hpc/sluice/conf/leaktest"
+	"github.com/sluice-hpc/sluice/internal/test/leaktest"
 )
 
 // childEnv makes the test binary a writer on the directory it names, until it is killed.

@@ -9,7 +9,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/sluice-hpc/sluice/conf/failpoint"
+	"github.com/sluice-hpc/sluice/internal/failpoint"
 )
 
 // bbolt gives nothing back: what has been deleted leaves free pages inside the file. Where they are most of it, Shrink puts a copy without

@@ -21,8 +21,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/inherit"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/inherit"
 )
 
 // Bounds: letters that may wait, programs that run at once, and how long one may take.

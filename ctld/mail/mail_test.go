@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/conf/leaktest"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/test/leaktest"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"pgregory.net/rapid"
 )

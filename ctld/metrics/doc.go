@@ -1,5 +1,5 @@
 // Package metrics renders the controller's Prometheus pages from the View: no command, no lock of the writer. Package
-// conf/metrics serves them.
+// internal/metrics serves them.
 //
 //   - /metrics: the names of the exporter behind dashboard 4323 of grafana.com (slurm_nodes_*, slurm_queue_*, …), and
 //     our own (sluice_*).

@@ -1,7 +1,7 @@
 package metrics
 
 import (
-	"github.com/sluice-hpc/sluice/conf/metrics"
+	"github.com/sluice-hpc/sluice/internal/metrics"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

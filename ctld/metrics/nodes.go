@@ -3,8 +3,8 @@ package metrics
 import (
 	"slices"
 
-	"github.com/sluice-hpc/sluice/conf/metrics"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/metrics"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

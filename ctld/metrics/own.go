@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/sluice-hpc/sluice/conf/metrics"
+	"github.com/sluice-hpc/sluice/internal/metrics"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

@@ -1,6 +1,6 @@
 package metrics
 
-import "github.com/sluice-hpc/sluice/conf/metrics"
+import "github.com/sluice-hpc/sluice/internal/metrics"
 
 // figures are the counters of sdiag(1), by its names for them.
 type figures map[string]float64

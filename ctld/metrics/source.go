@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/sluice-hpc/sluice/conf/metrics"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/metrics"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

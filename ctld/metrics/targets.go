@@ -3,7 +3,7 @@ package metrics
 import (
 	"net"
 
-	"github.com/sluice-hpc/sluice/conf/metrics"
+	"github.com/sluice-hpc/sluice/internal/metrics"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sluice-hpc/sluice/conf/program"
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
+	"github.com/sluice-hpc/sluice/internal/program"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

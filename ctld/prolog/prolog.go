@@ -21,10 +21,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/failpoint"
-	"github.com/sluice-hpc/sluice/conf/program"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/failpoint"
+	"github.com/sluice-hpc/sluice/internal/program"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

@@ -3,7 +3,7 @@ package reactor
 import (
 	"testing"
 
-	"github.com/sluice-hpc/sluice/conf/fieldtest"
+	"github.com/sluice-hpc/sluice/internal/test/fieldtest"
 )
 
 // TestRequeueForgetsTheAttempt: nothing of the attempt that has ended is in the record of the job that waits again.

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
-	"github.com/sluice-hpc/sluice/conf/tcp"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/tcp"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/internal/mtls"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
 )

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/mtls"
-	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/mtls"
+	"github.com/sluice-hpc/sluice/internal/version"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/version"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/version"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

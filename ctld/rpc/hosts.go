@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/jointoken"
-	"github.com/sluice-hpc/sluice/conf/mtls"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/internal/jointoken"
+	"github.com/sluice-hpc/sluice/internal/mtls"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

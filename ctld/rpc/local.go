@@ -17,9 +17,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/containerd/ttrpc"
-	"github.com/sluice-hpc/sluice/conf/accounts"
-	"github.com/sluice-hpc/sluice/conf/logfile"
 	"github.com/sluice-hpc/sluice/ctld/loop"
+	"github.com/sluice-hpc/sluice/internal/logfile"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -85,7 +85,7 @@ type load struct {
 // NewLocal makes the server. operator says who may act on everything.
 func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Local {
 	l := &Local{service: s, methods: map[string]ttrpc.Stream{}, operator: operator, log: log, said: logfile.NewSeldom(time.Minute),
-		owner: accounts.NewSubordinates("/etc/subuid").Owner, patience: connPatience,
+		owner: passwd.NewSubordinates("/etc/subuid").Owner, patience: connPatience,
 		crowdedFor: crowdedFor, drainsFor: drainsFor, readWait: maxReadWait,
 		loads: map[uint32]*load{}, conns: map[uint32]int{}}
 	l.slots = map[bool]chan struct{}{false: make(chan struct{}, localPlaces()), true: make(chan struct{}, maxOperatorConns)}

@@ -20,12 +20,12 @@ import (
 	"unsafe"
 
 	"github.com/containerd/ttrpc"
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/planner"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
 	"golang.org/x/sys/unix"
@@ -99,11 +99,11 @@ func serve(t *testing.T, prepare ...func(*Local)) *server {
 		Live:    NewLive()}
 	s.live = service.Live
 	service.Enrol = enrolment(t)
-	service.Users.find = func(who string) (accounts.Account, bool, error) {
+	service.Users.find = func(who string) (passwd.Account, bool, error) {
 		if uid := uint32(alice); who == fmt.Sprint(uid) {
-			return accounts.Account{Name: who, UID: uid, GID: uid}, true, nil
+			return passwd.Account{Name: who, UID: uid, GID: uid}, true, nil
 		}
-		return accounts.Find(who)
+		return passwd.Find(who)
 	}
 	s.local = NewLocal(service, func(uid uint32) bool { return uid == 0 }, log)
 	// Clients here lie idle, and calls wait for others, for as long as a slow machine takes.

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/internal/mtls"
 )
 
 // Bounds of connections without a certificate that counts: whoever reaches the port can have one. A host that joins sends less than two

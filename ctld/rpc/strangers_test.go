@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -34,8 +34,8 @@ func TestStrangers(t *testing.T) {
 	if n := s.loop.View().Jobs.Len(); n != 0 {
 		t.Errorf("%d jobs", n)
 	}
-	s.local.service.Users.find = func(string) (accounts.Account, bool, error) {
-		return accounts.Account{}, false, errors.New("no answer")
+	s.local.service.Users.find = func(string) (passwd.Account, bool, error) {
+		return passwd.Account{}, false, errors.New("no answer")
 	}
 	submit(t, s.as(alice, alice), request("#!/bin/sh\n")) // the directory does not answer: nobody is turned away for that
 }

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -27,8 +27,8 @@ type Users struct {
 	groups map[uint32]cached[string]
 	known  map[uint32]cached[bool]
 	member map[uint32]cached[User]
-	absent accounts.Absent
-	find   func(who string) (a accounts.Account, known bool, err error)
+	absent passwd.Absent
+	find   func(who string) (a passwd.Account, known bool, err error)
 }
 
 type cached[T any] struct {
@@ -47,19 +47,19 @@ const (
 // NewUsers makes an empty cache.
 func NewUsers() *Users {
 	return &Users{names: map[uint32]cached[string]{}, groups: map[uint32]cached[string]{},
-		known: map[uint32]cached[bool]{}, member: map[uint32]cached[User]{}, find: accounts.Find}
+		known: map[uint32]cached[bool]{}, member: map[uint32]cached[User]{}, find: passwd.Find}
 }
 
 // Name is the login name of a uid, or the number when there is none.
 func (u *Users) Name(uid uint32) string {
 	return u.remember(u.names, uid, func(id string) string {
-		a, _ := accounts.User(id)
+		a, _ := passwd.User(id)
 		return a.Name
 	})
 }
 
 // Exists reports whether a uid has an account. While a directory service does not answer, everybody does; who had one keeps it until the
-// service has not known it for an hour (accounts.Absent).
+// service has not known it for an hour (passwd.Absent).
 func (u *Users) Exists(uid uint32) bool {
 	u.mu.Lock()
 	c, ok := u.known[uid]
@@ -102,7 +102,7 @@ func (u *Users) stranger(p *Peer) *pb.Problem {
 var errNoAccount = errors.New("no such account")
 
 // Member is a user with the groups that login would give, remembered like the rest. While a directory service does not answer, who was
-// known before stays known (accounts.Left).
+// known before stays known (passwd.Left).
 func (u *Users) Member(ctx context.Context, uid uint32) (User, error) {
 	u.mu.Lock()
 	c, ok := u.member[uid]
@@ -116,12 +116,12 @@ func (u *Users) Member(ctx context.Context, uid uint32) (User, error) {
 	var groups []uint32
 	if known {
 		u.absent.Found(uid)
-		groups, err = accounts.AllGroups(ctx, a)
+		groups, err = passwd.AllGroups(ctx, a)
 	}
 	switch {
 	case known && err == nil:
 		c = cached[User]{User{Name: a.Name, GID: a.GID, Groups: groups}, now.Add(userTTL)}
-	case ok && now.Sub(c.until) < accounts.Left && (err != nil || !u.absent.Missing(uid)):
+	case ok && now.Sub(c.until) < passwd.Left && (err != nil || !u.absent.Missing(uid)):
 		return c.value, nil
 	case err != nil:
 		return User{}, err
@@ -139,17 +139,17 @@ func (u *Users) Member(ctx context.Context, uid uint32) (User, error) {
 
 // Group is the name of a gid, or the number.
 func (u *Users) Group(gid uint32) string {
-	return u.remember(u.groups, gid, func(string) string { return accounts.GroupName(gid) })
+	return u.remember(u.groups, gid, func(string) string { return passwd.GroupName(gid) })
 }
 
 // Find is the name of a user given by name or number.
 func (u *Users) Find(who string) (string, bool) {
-	a, ok := accounts.User(who)
+	a, ok := passwd.User(who)
 	return a.Name, ok
 }
 
 // FindGroup is the name and number of a group given by either.
-func (u *Users) FindGroup(which string) (string, uint32, bool) { return accounts.Group(which) }
+func (u *Users) FindGroup(which string) (string, uint32, bool) { return passwd.Group(which) }
 
 func (u *Users) remember(m map[uint32]cached[string], id uint32, look func(string) string) string {
 	u.mu.Lock()
@@ -171,11 +171,11 @@ func (u *Users) remember(m map[uint32]cached[string], id uint32, look func(strin
 
 // Lookup finds a user with the groups that login would give (for sbatch --uid, by operators only).
 func (u *Users) Lookup(uid uint32) (User, error) {
-	a, ok := accounts.User(strconv.FormatUint(uint64(uid), 10))
+	a, ok := passwd.User(strconv.FormatUint(uint64(uid), 10))
 	if !ok || a.UID != uid {
 		return User{}, fmt.Errorf("there is no user with uid %d on this machine", uid)
 	}
-	groups, err := accounts.AllGroups(context.Background(), a)
+	groups, err := passwd.AllGroups(context.Background(), a)
 	if err != nil {
 		return User{}, err
 	}

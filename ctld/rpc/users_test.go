@@ -5,14 +5,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // Who had an account is not refused because sssd restarts.
 func TestKnownUsersStayKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, stopped := NewUsers(), false
-		u.find = func(string) (accounts.Account, bool, error) { return accounts.Account{UID: 7}, !stopped, nil }
+		u.find = func(string) (passwd.Account, bool, error) { return passwd.Account{UID: 7}, !stopped, nil }
 		check := func(when string, uid uint32, want bool) {
 			t.Helper()
 			if got := u.Exists(uid); got != want {
@@ -25,7 +25,7 @@ func TestKnownUsersStayKnown(t *testing.T) {
 		time.Sleep(userTTL)
 		check("while it is stopped", 7, true)
 		check("while it is stopped", 8, false)
-		time.Sleep(accounts.Left - time.Second)
+		time.Sleep(passwd.Left - time.Second)
 		check("nearly an hour later", 7, true)
 		time.Sleep(strangerTTL)
 		check("an hour later", 7, false)
@@ -39,8 +39,8 @@ func TestKnownUsersStayKnown(t *testing.T) {
 func TestOwnAccountInForeignRange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := NewUsers()
-		u.find = func(who string) (accounts.Account, bool, error) {
-			return accounts.Account{UID: 100001}, who == "100001", nil
+		u.find = func(who string) (passwd.Account, bool, error) {
+			return passwd.Account{UID: 100001}, who == "100001", nil
 		}
 		s := &Local{service: &Service{Users: u}, owner: func(uid uint32) uint32 { return 1000 }}
 		for _, known := range []bool{false, true} {

@@ -3,7 +3,7 @@ package state
 import (
 	"sync"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -21,7 +21,7 @@ type layout struct {
 // Users says which users it matters for on which nodes a job is, because some node refuses their jobs by its own policy.
 type Users struct {
 	Root  bool
-	Below uint32 // users other than root whose uid is one of the system (accounts.System), where others begin with this; 0: none
+	Below uint32 // users other than root whose uid is one of the system (passwd.System), where others begin with this; 0: none
 }
 
 // mostBelow bounds it, whatever a node says: each such user's requests are different ones for the scheduler.
@@ -29,7 +29,7 @@ const mostBelow = 1 << 16
 
 // Low is what tells a user from others for the scheduler (sched.Request): 0 when every node runs the user's jobs, else the uid plus one.
 func (u Users) Low(uid uint32) uint32 {
-	if uid == 0 && u.Root || uid > 0 && accounts.System(uid, u.Below) {
+	if uid == 0 && u.Root || uid > 0 && passwd.System(uid, u.Below) {
 		return uid + 1
 	}
 	return 0

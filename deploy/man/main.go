@@ -19,7 +19,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/cli"
-	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/internal/version"
 )
 
 //go:embed text

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/leaktest"
-	"github.com/sluice-hpc/sluice/ctld/daemontest"
+	"github.com/sluice-hpc/sluice/internal/test/daemontest"
+	"github.com/sluice-hpc/sluice/internal/test/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -2,8 +2,8 @@ package packages_test
 
 // notTyped are the commands of the pages that no test runs on its hosts, and why.
 var notTyped = map[string]string{
-	"sluice adopt":                         "sshd has it run; ctld/hosttest has a real one",
-	"sluice-noded --sessions":              "ctld/hosttest runs it so",
+	"sluice adopt":                         "sshd has it run; internal/test/hosttest has a real one",
+	"sluice-noded --sessions":              "internal/test/hosttest runs it so",
 	"srun --jobid=ID --overlap --pty bash": "there is no terminal; cmd/e2e runs it in one",
 	"srun --mpi=pmix":                      "the hosts have no MPI program; cmd/e2e runs some",
 	"make packages":                        "the packages of these tests are made so",

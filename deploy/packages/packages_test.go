@@ -13,8 +13,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/ctld/boottest"
 	"github.com/sluice-hpc/sluice/ctld/journal"
+	"github.com/sluice-hpc/sluice/internal/test/boottest"
 )
 
 var built = flag.String("packages", "", "folder with the packages to test (make packages); empty: build them")

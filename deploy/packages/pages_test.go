@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/ctld/boottest"
+	"github.com/sluice-hpc/sluice/internal/test/boottest"
 )
 
 // page reads a page of docs.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/ctld/boottest"
+	"github.com/sluice-hpc/sluice/internal/test/boottest"
 )
 
 // rpmArch are RPM's names of architectures.

@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	grammar "github.com/sluice-hpc/sluice/conf/container"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // Containers of bundles: --container, as oci.conf(5) says. All of it runs as the user. Setup looks whether the bundle can be run, before
@@ -36,7 +36,7 @@ type oci struct {
 func newOCI(j *Job, env []string) (*oci, error) {
 	o := &oci{Job: j, v: grammar.Values{Job: j.ID, Step: j.Number, Task: j.Task, Node: j.Node, UID: uint32(os.Getuid()),
 		User: strconv.Itoa(os.Getuid()), Spool: j.Step}}
-	if a, ok := accounts.User(o.v.User); ok && a.Name != "" {
+	if a, ok := passwd.User(o.v.User); ok && a.Name != "" {
 		o.v.User = a.Name
 	}
 	if p := j.Runtime.ContainerPath; p != "" {

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
 	grammar "github.com/sluice-hpc/sluice/conf/container"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -32,15 +32,15 @@ type setup struct {
 	*Job
 	say     io.Writer
 	env     []string
-	account accounts.Account
+	account passwd.Account
 	podman  *podman
 }
 
 // Setup makes the container so that tasks can enter it. It runs as the user. Words about progress go to say.
 func Setup(j *Job, env []string, say io.Writer) error {
 	unix.Umask(0o022)
-	s := &setup{Job: j, say: say, env: env, account: accounts.Account{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: "/"}}
-	if a, ok := accounts.User(strconv.Itoa(os.Getuid())); ok {
+	s := &setup{Job: j, say: say, env: env, account: passwd.Account{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: "/"}}
+	if a, ok := passwd.User(strconv.Itoa(os.Getuid())); ok {
 		s.account = a
 	}
 	s.account.GID = uint32(os.Getgid())

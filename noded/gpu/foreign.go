@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
 // Processes tells who runs what on this machine.
@@ -131,7 +131,7 @@ func (p Proc) Who(pid int) (name, owner string, ok bool) {
 		}
 	}
 	owner = "uid " + uid
-	if a, ok := accounts.User(uid); ok {
+	if a, ok := passwd.User(uid); ok {
 		owner = a.Name
 	}
 	return name, owner, true

@@ -3,7 +3,7 @@ package gpu
 import (
 	"testing"
 
-	"github.com/sluice-hpc/sluice/conf/leaktest"
+	"github.com/sluice-hpc/sluice/internal/test/leaktest"
 )
 
 // TestMain fails when a test leaves a goroutine behind.

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/leaktest"
+	"github.com/sluice-hpc/sluice/internal/test/leaktest"
 	"github.com/sluice-hpc/sluice/noded/hw"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/leaktest"
+	"github.com/sluice-hpc/sluice/internal/test/leaktest"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

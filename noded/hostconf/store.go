@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/sluice-hpc/sluice/conf/trusted"
+	"github.com/sluice-hpc/sluice/internal/trusted"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
 )

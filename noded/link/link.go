@@ -27,7 +27,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/tcp"
+	"github.com/sluice-hpc/sluice/internal/tcp"
 	"github.com/sluice-hpc/sluice/noded/greet"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"

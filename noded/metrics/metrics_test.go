@@ -8,8 +8,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"github.com/sluice-hpc/sluice/conf/leaktest"
-	"github.com/sluice-hpc/sluice/conf/metrics"
+	"github.com/sluice-hpc/sluice/internal/metrics"
+	"github.com/sluice-hpc/sluice/internal/test/leaktest"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

@@ -19,8 +19,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
-	"github.com/sluice-hpc/sluice/conf/trusted"
+	"github.com/sluice-hpc/sluice/internal/passwd"
+	"github.com/sluice-hpc/sluice/internal/trusted"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -41,7 +41,7 @@ type Policy struct {
 	// RootJobs lets root's jobs run.
 	RootJobs bool
 	// MinUID is the least uid of a job's user, and the least gid of a group that a job may have without its user being in it
-	// (accounts.System).
+	// (passwd.System).
 	MinUID uint32
 	// NeedAccount wants the user to be known on this node.
 	NeedAccount bool
@@ -133,7 +133,7 @@ func (p *Policy) set(line string) error {
 		}
 	case "trustedowners":
 		for _, name := range list(value) {
-			uid, ok := accounts.UID(name)
+			uid, ok := passwd.UID(name)
 			if !ok {
 				return fmt.Errorf("TrustedOwners: there is no user %s", name)
 			}
@@ -174,7 +174,7 @@ type Judge struct {
 	Policy
 	mu     sync.Mutex
 	known  map[uint32]account
-	absent accounts.Absent
+	absent passwd.Absent
 	asked  uint32 // whom the name service could not be asked about; 0: it answers
 }
 
@@ -224,7 +224,7 @@ func (j *Judge) User(uid, gid uint32, groups []uint32) error {
 		}
 		return nil
 	}
-	if accounts.System(uid, j.MinUID) {
+	if passwd.System(uid, j.MinUID) {
 		return fmt.Errorf("jobs of uid %d are not run on this node: it is one of the system (MinimumUID=%d in its node.conf)", uid, j.MinUID)
 	}
 	if j.NeedAccount {
@@ -238,7 +238,7 @@ func (j *Judge) User(uid, gid uint32, groups []uint32) error {
 		}
 	}
 	for _, g := range append([]uint32{gid}, groups...) {
-		if !accounts.System(g, j.MinUID) && g != 0 {
+		if !passwd.System(g, j.MinUID) && g != 0 {
 			continue
 		}
 		own, _, err := j.lookUp(uid)
@@ -263,9 +263,9 @@ func (j *Judge) lookUp(uid uint32) (groups []uint32, known bool, err error) {
 	if ok && time.Since(a.at) < rememberFor {
 		return a.groups, true, nil
 	}
-	u, ok, err := accounts.Find(strconv.FormatUint(uint64(uid), 10))
+	u, ok, err := passwd.Find(strconv.FormatUint(uint64(uid), 10))
 	if err == nil && ok && u.UID == uid {
-		groups, err = accounts.AllGroups(context.Background(), u)
+		groups, err = passwd.AllGroups(context.Background(), u)
 	}
 	j.answered(uid, err)
 	if err != nil || !ok || u.UID != uid {

@@ -5,7 +5,7 @@ import (
 	"net"
 
 	"github.com/sluice-hpc/sluice/conf"
-	"github.com/sluice-hpc/sluice/conf/tcp"
+	"github.com/sluice-hpc/sluice/internal/tcp"
 )
 
 // Apart connects each node from an address of its own in 127.0.0.0/8, as real nodes have them; for a controller on this machine.

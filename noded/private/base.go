@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/sluice-hpc/sluice/conf/trusted"
+	"github.com/sluice-hpc/sluice/internal/trusted"
 )
 
 // makeBase makes the folder of this node below BasePath, and returns where it really is.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-hpc/sluice/conf/inherit"
+	"github.com/sluice-hpc/sluice/internal/inherit"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

@@ -23,7 +23,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/logfile"
+	"github.com/sluice-hpc/sluice/internal/logfile"
 	"github.com/sluice-hpc/sluice/noded/greet"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"

@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/sluice-hpc/sluice/conf/mtls"
-	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/internal/mtls"
+	"github.com/sluice-hpc/sluice/internal/version"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 )
 

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/inherit"
-	"github.com/sluice-hpc/sluice/conf/program"
+	"github.com/sluice-hpc/sluice/internal/inherit"
+	"github.com/sluice-hpc/sluice/internal/program"
 	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/step"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/internal/passwd"
 	"github.com/sluice-hpc/sluice/noded/agent"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 )
@@ -28,7 +28,7 @@ func newLogin(ctx context.Context, o Options) (*Root, error) {
 // who finds the login name of a uid: in passwd(5), then in the directory service, which noded-link cannot ask.
 func (r *Root) who(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
 	uid := o.GetWho().GetUid()
-	a, known, err := accounts.Find(strconv.FormatUint(uint64(uid), 10))
+	a, known, err := passwd.Find(strconv.FormatUint(uint64(uid), 10))
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/sluice-hpc/sluice/conf/mtls"
+	"github.com/sluice-hpc/sluice/internal/mtls"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 )
 

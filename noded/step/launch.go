@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/sluice-hpc/sluice/conf/failpoint"
+	"github.com/sluice-hpc/sluice/internal/failpoint"
 	"github.com/sluice-hpc/sluice/noded/private"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-hpc/sluice/conf/clock"
+	"github.com/sluice-hpc/sluice/internal/clock"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/sluice-hpc/sluice/conf/clock"
+	"github.com/sluice-hpc/sluice/internal/clock"
 	"github.com/sluice-hpc/sluice/noded/container"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"

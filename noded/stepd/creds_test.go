@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/conf/inherit"
+	"github.com/sluice-hpc/sluice/internal/inherit"
 )
 
 // TestBecomeNobodyAtAll: -1 means "as it is" to the kernel, so becoming it would leave the thread root's.

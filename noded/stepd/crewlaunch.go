@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-hpc/sluice/conf/clock"
+	"github.com/sluice-hpc/sluice/internal/clock"
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 

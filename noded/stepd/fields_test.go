@@ -3,7 +3,7 @@ package stepd
 import (
 	"testing"
 
-	"github.com/sluice-hpc/sluice/conf/fieldtest"
+	"github.com/sluice-hpc/sluice/internal/test/fieldtest"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

@@ -3,7 +3,7 @@ package stepd
 import (
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/clock"
+	"github.com/sluice-hpc/sluice/internal/clock"
 )
 
 // limit is a step's time limit. It is measured by CLOCK_BOOTTIME from when the node daemon was told to start the step, without the time in

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/sluice-hpc/sluice/conf/inherit"
+	"github.com/sluice-hpc/sluice/internal/inherit"
 	"github.com/sluice-hpc/sluice/noded/private"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )

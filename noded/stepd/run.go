@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-hpc/sluice/conf/clock"
+	"github.com/sluice-hpc/sluice/internal/clock"
 	"github.com/sluice-hpc/sluice/noded/cgroup"
 	"github.com/sluice-hpc/sluice/noded/private"
 	"github.com/sluice-hpc/sluice/noded/step/folder"

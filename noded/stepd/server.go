@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/sluice-hpc/sluice/conf/version"
+	"github.com/sluice-hpc/sluice/internal/version"
 	"github.com/sluice-hpc/sluice/noded/cgroup"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )

@@ -3,7 +3,7 @@ package taskenv
 import (
 	"fmt"
 
-	"github.com/sluice-hpc/sluice/conf/program"
+	"github.com/sluice-hpc/sluice/internal/program"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

@@ -3,7 +3,7 @@ package queue
 import (
 	"testing"
 
-	"github.com/sluice-hpc/sluice/conf/fieldtest"
+	"github.com/sluice-hpc/sluice/internal/test/fieldtest"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 

@@ -35,7 +35,7 @@ type Node struct {
 	Switch         string   // names of the switches above it, the topmost first, with slashes between them; "" when unknown
 	Gres           []Gres
 	// Whose jobs it does not run, by a policy of its own: root's, and those of other users of the system, where uids of others begin with
-	// this (conf/accounts, System).
+	// this (internal/passwd, System).
 	RefusesRoot  bool
 	RefusesBelow uint32
 }

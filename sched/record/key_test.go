@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/conf/fieldtest"
+	"github.com/sluice-hpc/sluice/internal/test/fieldtest"
 )
 
 // TestKeyHasAllFields: requests that differ in any one field are told apart.

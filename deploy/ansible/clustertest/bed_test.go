@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-hpc/sluice/ctld/boottest"
+	"github.com/sluice-hpc/sluice/internal/test/boottest"
 )
 
 // patience is how long is waited for a state: a loaded machine is slow, and one that is emulated on it slower.

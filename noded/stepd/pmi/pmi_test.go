@@ -16,7 +16,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/sluice-hpc/sluice/conf/leaktest"
+	"github.com/sluice-hpc/sluice/internal/test/leaktest"
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 

@@ -1,9 +1,0 @@
-package metrics
-
-import (
-	"testing"
-
-	"github.com/sluice-hpc/sluice/conf/leaktest"
-)
-
-func TestMain(m *testing.M) { leaktest.Main(m) }

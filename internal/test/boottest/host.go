@@ -1,0 +1,307 @@
+package boottest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-hpc/sluice/internal/test/daemontest"
+)
+
+// Patience is how long is waited for a state: a loaded machine is slow.
+const Patience = 3 * time.Minute
+
+// Root makes the root that hosts are booted from, where it is not kept yet, and says why there can be none. For packages two folders below
+// the module's.
+var Root = sync.OnceValues(func() (string, error) {
+	switch {
+	case os.Geteuid() != 0:
+		return "", errors.New("booting hosts needs root")
+	case exec.Command("systemd-nspawn", "--version").Run() != nil:
+		return "", errors.New("booting hosts needs systemd-nspawn (apt-get install systemd-container)")
+	case exec.Command("unshare", "--mount", "true").Run() != nil:
+		return "", errors.New("this kernel or container gives no mount namespaces")
+	}
+	var said bytes.Buffer
+	cmd := exec.Command("../../../.ci/host-root")
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return "", errors.New(strings.TrimSpace(said.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
+})
+
+// Host is a booted host. Its methods are for any goroutine.
+type Host struct {
+	Name string
+
+	t      testing.TB
+	leader int           // the host's first process, as the machine sees it
+	done   chan struct{} // closed when it has ended
+	cmd    *exec.Cmd
+	said   *console
+	cgroup string
+}
+
+// booted counts the hosts of this process.
+var booted atomic.Int32
+
+// console keeps what a host says while it boots.
+type console struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (c *console) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.Write(p)
+}
+
+func (c *console) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.String()
+}
+
+// script makes the host's file system, in a mount namespace that is private, and boots it: ROOT WORK FILES CGROUP ARGUMENT…
+// What is in FILES is copied over the root.
+const script = `set -e
+root=$1 work=$2 files=$3 cgroup=$4; shift 4
+` + OwnGroups + `mount -t tmpfs -o mode=755 tmpfs "$work"
+mkdir "$work/upper" "$work/work" "$work/host"
+chmod 755 "$work/upper"
+cp -a "$files/." "$work/upper/"
+mount -t overlay -o "lowerdir=$root,upperdir=$work/upper,workdir=$work/work" overlay "$work/host"
+exec systemd-nspawn --quiet --directory="$work/host" --boot --register=no --keep-unit --console=pipe --link-journal=no "$@"`
+
+// Boot boots a host with these files, by their absolute paths, and waits until it is up. A text that begins with "-> " is a link, mode 0755
+// have those in folders named bin or sbin. bind are files of the machine, by the paths where the host sees them. It is switched off at the
+// end of the test. net may be nil: the host is alone.
+func Boot(t testing.TB, name string, net *Net, files, bind map[string]string) *Host {
+	t.Helper()
+	root, err := Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &Host{Name: name, t: t, done: make(chan struct{}), said: &console{}}
+	over := t.TempDir()
+	h.must(putFiles(over, files))
+	h.must(putFiles(over, map[string]string{"/etc/hostname": name + "\n"}))
+	h.cgroup = fmt.Sprintf("sluice-boot-%d-%d", os.Getpid(), booted.Add(1))
+	args := []string{"-c", script, "boot", root, t.TempDir(), over, h.cgroup, "--machine=" + name}
+	if net == nil {
+		args = append(args, "--private-network")
+	} else {
+		args = append(args, "--network-bridge="+bridge)
+	}
+	for at, file := range bind {
+		args = append(args, "--bind-ro="+file+":"+at)
+	}
+	line := append([]string{"unshare", "--mount", "--propagation", "slave", "sh"}, args...)
+	if net != nil {
+		line = append(net.enter(), line...)
+	}
+	h.cmd = exec.Command(line[0], line[1:]...)
+	h.cmd.Stdout, h.cmd.Stderr = h.said, h.said
+	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // which the kernel's word is tied to: it lives as long as the host
+		err := h.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = h.cmd.Wait()
+		}
+		close(h.done)
+	}()
+	h.must(<-started)
+	t.Cleanup(h.PowerOff)
+	h.await("the first process", func() bool { h.leader = h.findLeader(); return h.leader != 0 })
+	// degraded is a unit of Debian's that a container cannot have.
+	h.await("the end of its boot", func() bool {
+		out := strings.TrimSpace(h.Run("", "systemctl", "is-system-running").Out)
+		return out == "running" || out == "degraded"
+	})
+	return h
+}
+
+func putFiles(dir string, files map[string]string) error {
+	for path, text := range files {
+		at := filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			return err
+		}
+		if target, ok := strings.CutPrefix(text, "-> "); ok {
+			if err := os.Symlink(target, at); err != nil {
+				return err
+			}
+			continue
+		}
+		mode := fs.FileMode(0o644)
+		if strings.HasSuffix(filepath.Dir(path), "bin") {
+			mode = 0o755
+		}
+		if err := os.WriteFile(at, []byte(text), mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *Host) must(err error) {
+	h.t.Helper()
+	if err != nil {
+		h.t.Fatalf("host %s: %v\n%s", h.Name, err, h.said)
+	}
+}
+
+// await waits until something about the host holds.
+func (h *Host) await(what string, cond func() bool) {
+	h.t.Helper()
+	gone := false
+	if !daemontest.Poll(Patience, func() bool { gone = h.ended(); return gone || cond() }) || gone {
+		h.t.Fatalf("host %s: no sign of %s:\n%s", h.Name, what, h.said)
+	}
+}
+
+func (h *Host) ended() bool {
+	select {
+	case <-h.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// findLeader looks for the host's init among the children of systemd-nspawn, which this process has become by now.
+func (h *Host) findLeader() int {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", h.cmd.Process.Pid, h.cmd.Process.Pid))
+	for _, f := range strings.Fields(string(text)) {
+		pid, _ := strconv.Atoi(f)
+		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if strings.TrimSpace(string(comm)) == "systemd" && daemontest.CommandLine(pid) != "" {
+			return pid
+		}
+	}
+	return 0
+}
+
+// PowerOff ends every process of the host at once, as a power cut does.
+func (h *Host) PowerOff() {
+	_ = h.cmd.Process.Kill() // and the kernel what depends on it: the leader's death is the end of its PID namespace
+	if h.leader != 0 {
+		_ = syscall.Kill(h.leader, syscall.SIGKILL)
+	}
+	<-h.done
+	RemoveGroups(h.cgroup)
+}
+
+// RemoveGroups removes the cgroups of a host that is off, which are below one of this name, when its last process is gone.
+func RemoveGroups(cgroup string) {
+	for _, mount := range []string{"", "unified", "systemd"} {
+		top := filepath.Join("/sys/fs/cgroup", mount, cgroup)
+		daemontest.Poll(Patience, func() bool { return removeGroups(top) })
+	}
+}
+
+// OwnGroups is a piece of shell by which a host that is booted after it has its units below the cgroup $cgroup, where init systems have
+// them: otherwise all hosts share one, which nobody removes.
+const OwnGroups = `for mount in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
+	[ -e "$mount/cgroup.procs" ] || continue
+	mkdir "$mount/$cgroup"
+	echo $$ >"$mount/$cgroup/cgroup.procs"
+done
+`
+
+// removeGroups removes a cgroup with all below it, and tells whether nothing is left.
+func removeGroups(top string) bool {
+	var dirs []string
+	_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	for _, dir := range slices.Backward(dirs) {
+		_ = syscall.Rmdir(dir)
+	}
+	_, err := os.Stat(top)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// Path is where the test finds a file of the host.
+func (h *Host) Path(path string) string { return fmt.Sprintf("/proc/%d/root%s", h.leader, path) }
+
+// Result is what a command has said.
+type Result struct {
+	Out, Err string
+	Code     int
+}
+
+// String is all of it, for messages.
+func (r Result) String() string { return fmt.Sprintf("exit code %d: %s%s", r.Code, r.Out, r.Err) }
+
+// Run runs a command on the host until it ends, as a user of that host; user "" is root.
+func (h *Host) Run(user string, args ...string) Result {
+	h.t.Helper()
+	line := []string{"-t", strconv.Itoa(h.leader), "--mount", "--uts", "--net", "--pid", "--ipc", "--root=" + h.Path(""),
+		"--wd=" + h.Path("/"), "--"}
+	if user != "" {
+		line = append(line, "setpriv", "--reuid="+user, "--regid="+user, "--init-groups", "--")
+	}
+	cmd := exec.Command("nsenter", append(line, args...)...)
+	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "SYSTEMD_PAGER=cat",
+		"SYSTEMD_COLORS=0"}
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		h.t.Fatalf("host %s: %v: %v", h.Name, args, err)
+	}
+	return Result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
+}
+
+// Do is Run for a command that has to succeed; it gives its output without white space around it.
+func (h *Host) Do(user string, args ...string) string {
+	h.t.Helper()
+	r := h.Run(user, args...)
+	if r.Code != 0 {
+		h.t.Fatalf("host %s: %s: %s%s", h.Name, strings.Join(args, " "), r, h.Journal("sluice-*", "--lines=40"))
+	}
+	return strings.TrimSpace(r.Out)
+}
+
+// Shown is what systemctl show says of a property of a unit.
+func (h *Host) Shown(unit, property string) string {
+	h.t.Helper()
+	return h.Do("", "systemctl", "show", "--property="+property, "--value", unit)
+}
+
+// Journal is what a unit has logged since the boot; more are further arguments of journalctl.
+func (h *Host) Journal(unit string, more ...string) string {
+	h.t.Helper()
+	r := h.Run("", append([]string{"journalctl", "--boot", "--no-pager", "--quiet", "--unit=" + unit}, more...)...)
+	return r.Out + r.Err
+}
+
+// Until waits for a state of the host; what names it in the message, to which the journals of our units are added.
+func (h *Host) Until(what string, cond func() bool) {
+	h.t.Helper()
+	if !daemontest.Poll(Patience, cond) {
+		h.t.Fatalf("host %s: not so after %v: %s\n%s", h.Name, Patience, what, h.Journal("sluice-*", "--lines=60"))
+	}
+}

@@ -95,7 +95,7 @@ var Table = []Setting{
 	{Name: "Priority", On: Assoc | QOS, Kind: Count, Header: "Priority", Width: 10, Inherits: true},
 	{Name: "GraceTime", On: QOS, Kind: Clock, Header: "GraceTime", Width: 10},
 	{Name: "UsageFactor", On: QOS, Kind: Factor, Header: "UsageFactor", Width: 11},
-	{Name: "UsageThreshold", On: QOS, Kind: Factor, Header: "UsageThres", Width: 10},
+	{Name: "UsageThreshold", Alias: names("UsageThres"), On: QOS, Kind: Factor, Header: "UsageThres", Width: 10},
 	{Name: "LimitFactor", On: QOS, Kind: Factor, Header: "LimitFactor", Width: 11},
 	{Name: "PreemptExemptTime", On: QOS, Kind: Wall, Header: "PreemptExemptTime", Width: 19},
 	{Name: "MinPrioThreshold", Alias: names("MinPriorityThreshold MinPrioThres"), On: Assoc | QOS, Kind: Count, Header: "MinPrioThres",

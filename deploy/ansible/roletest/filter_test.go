@@ -88,3 +88,26 @@ func TestGresLines(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestQOSCommands: what a real sacctmgr (22.05) shows of QOS becomes commands that make them: all names first, since one may preempt another,
+// only what somebody has set, and times in the units that sacctmgr takes.
+func TestQOSCommands(t *testing.T) {
+	const table = "Name|Descr|Priority|GraceTime|Preempt|PreemptExemptTime|PreemptMode|Flags|UsageThres|UsageFactor|GrpTRES|GrpWall|MaxWall\n" +
+		"normal|Normal QOS default|0|00:00:00|||cluster|||1.000000|||\n" +
+		"high|very high|100|1-00:00:30|normal|00:10:00|requeue|DenyOnLimit,NoDecay|0.100000|0.500000|cpu=100,gres/gpu=8|10:00:00|1-00:00:00\n" +
+		"plain||0|00:00:00|||cluster|||1.000000|||\n"
+	const modify = `["modify", "qos", "normal", "set", "Descr=Normal QOS default"], ["modify", "qos", "high", "set", "Descr=very high",
+		"Priority=100", "GraceTime=86430", "Preempt=normal", "PreemptExemptTime=00:10:00", "PreemptMode=requeue", "Flags=DenyOnLimit,NoDecay",
+		"UsageThres=0.100000", "UsageFactor=0.500000", "GrpTRES=cpu=100,gres/gpu=8", "GrpWall=10:00:00", "MaxWall=1-00:00:00"]]`
+	for _, c := range []struct{ there, want string }{
+		{"normal\n", `[["add", "qos", "high,plain"], ` + modify},
+		{"normal\nplain\nhigh\n", `[` + modify},
+	} {
+		if got := filter(t, "sluice_qos_commands", table, c.there); !reflect.DeepEqual(got, like(t, c.want)) {
+			t.Errorf("where there is %q: %v\nwant %s", c.there, got, c.want)
+		}
+	}
+	if got := filter(t, "sluice_qos_commands", "", "normal\n"); !reflect.DeepEqual(got, []any{}) {
+		t.Errorf("of nothing: %v", got)
+	}
+}

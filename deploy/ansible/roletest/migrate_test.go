@@ -1,6 +1,8 @@
 package roletest
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -46,5 +48,48 @@ chmod 755 prolog.sh shared/bin/run-parts.sh; mkdir -p /usr/local/bin; echo own >
 	}
 	if got := strings.TrimSpace(r.file(t, "usr/local/bin/srun")); got != "own" {
 		t.Errorf("srun of the site is %q", got)
+	}
+}
+
+// TestMigrationLoadsAccounts: QOS first, which accounts name; then the accounts; what sacctmgr says of settings without effect is shown.
+// A Sluice that has accounts keeps them.
+func TestMigrationLoadsAccounts(t *testing.T) {
+	const qos = "Name|Descr|Priority|MaxWall\nnormal|Normal QOS default|0|\nhigh|very high|100|1-00:00:00\n"
+	const dump = "Cluster - 'lab':Fairshare=1:QOS='normal'\nParent - 'root'\nAccount - 'vision':Fairshare=3:QOS='high'\n"
+	// sacctmgr, which knows accounts once they are loaded, and keeps what it was told.
+	const sacctmgr = `#!/bin/sh
+[ "$1" = sacctmgr ] || exit 1
+case $* in
+*show\ account*) echo root; [ ! -e $HOME/loaded ] || echo vision ;;
+*show\ qos*) echo normal ;;
+*load*) cat >$HOME/loaded; echo "$*" >>/var/log/said; cat $HOME/loaded >>/var/log/said ;;
+*) echo "$*" >>/var/log/said; echo "sacctmgr: stored, and without effect yet: MaxWall" >&2 ;;
+esac
+`
+	dir := t.TempDir()
+	for name, text := range map[string]string{"accounts.dump": dump, "qos.table": qos} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := play{inventory: "[controller]\nhead\n", vars: map[string]any{"sluice_migration_dir": dir},
+		programs: map[string]string{"sluice": sacctmgr}, tasks: "- file: common/migrate_accounts\n- file: common/migrate_accounts\n"}
+	r := p.good(t)
+	want := "sacctmgr --immediate add qos high\n" +
+		"sacctmgr --immediate modify qos normal set Descr=Normal QOS default\n" +
+		"sacctmgr --immediate modify qos high set Descr=very high Priority=100 MaxWall=1-00:00:00\n" +
+		"sacctmgr --immediate load /dev/stdin\n" + dump
+	if got := r.file(t, "var/log/said"); got != want {
+		t.Errorf("sacctmgr was told\n%s\nnot\n%s", got, want)
+	}
+	for _, says := range []string{"stored, and without effect yet: MaxWall", "Sluice has accounts already"} {
+		if !r.says(says) {
+			t.Errorf("nobody says %q:\n%s", says, r.out)
+		}
+	}
+	// A Slurm without slurmdbd has nothing to load.
+	p.vars = map[string]any{"sluice_migration_dir": t.TempDir()}
+	if r := p.good(t); r.says("Sluice has accounts already") {
+		t.Errorf("%s", r.out)
 	}
 }

@@ -204,6 +204,37 @@ def accounts_differ(mine, theirs, here, there):
     return out
 
 
+# What sacctmgr shows of a QOS of which nothing was said.
+QOS_DEFAULTS = {'Priority': '0', 'GraceTime': '00:00:00', 'PreemptMode': 'cluster', 'UsageFactor': '1.000000'}
+
+
+def seconds(clock):
+    """The seconds of 00:00:30 or 1-00:00:00: sacctmgr shows times so that it takes as seconds only."""
+    days, _, rest = clock.rpartition('-')
+    total = int(days or 0) * 24
+    for part, factor in zip(rest.split(':'), (1, 60, 60)):
+        total = total * factor + int(part)
+    return total
+
+
+def qos_commands(table, there=''):
+    """The arguments of sacctmgr that make each QOS of a table as it is there. The table is Slurm's (sacctmgr --parsable2 show qos), there
+    are the names of the QOS that exist already, a line each. All are added before any is changed, since one may preempt another."""
+    rows = [line.split('|') for line in str(table).splitlines() if '|' in line]
+    head, rows = (rows[0] if rows else ['Name']), rows[1:]
+    if head[0] != 'Name':
+        raise ValueError('this is no table of sacctmgr show qos: it begins with "%s"' % head[0])
+    exists = str(there).split()
+    new = [row[0] for row in rows if row[0] not in exists]
+    out = [['add', 'qos', ','.join(new)]] if new else []
+    for row in rows:
+        said = ['%s=%s' % (key, seconds(value) if key == 'GraceTime' else value) for key, value in zip(head[1:], row[1:])
+                if value and value != QOS_DEFAULTS.get(key)]
+        if said:
+            out.append(['modify', 'qos', row[0], 'set'] + said)
+    return out
+
+
 class FilterModule(object):
     def filters(self):
         return {'sluice_hostlist': hostlist, 'sluice_node_names': node_names, 'sluice_conf_lines': conf_lines,
@@ -212,4 +243,5 @@ class FilterModule(object):
                 'sluice_memory_per_cpu': memory_per_cpu,
                 'sluice_without': without, 'sluice_get': get_key,
                 'sluice_conf_dict': conf_dict, 'sluice_controller_address': controller_address,
-                'sluice_conf_with': conf_with, 'sluice_accounts_differ': accounts_differ}
+                'sluice_conf_with': conf_with, 'sluice_accounts_differ': accounts_differ,
+                'sluice_qos_commands': qos_commands}

@@ -126,8 +126,12 @@ func holdsItself(t *rapid.T, j *pb.JobRecord) {
 	if s.NumTasks > 0 {
 		least = min(least, s.NumTasks)
 	}
+	most := s.MaxNodes
+	if most > 0 {
+		most = max(most, uint32(len(j.Alloc))) // all that --nodelist names, as in Slurm; SLURM_NNODES tells srun
+	}
 	for _, exact := range []bool{false, true} {
-		step := &pb.StepSpec{NumTasks: s.NumTasks, MinNodes: least, MaxNodes: s.MaxNodes, CpusPerTask: s.CpusPerTask,
+		step := &pb.StepSpec{NumTasks: s.NumTasks, MinNodes: least, MaxNodes: most, CpusPerTask: s.CpusPerTask,
 			NtasksPerNode: s.NtasksPerNode, MemPerNodeMib: s.MemPerNodeMib, MemPerCpuMib: s.MemPerCpuMib, MemPerGpuMib: s.MemPerGpuMib,
 			TresPerStep: s.TresPerJob, TresPerNode: s.TresPerNode, TresPerSocket: s.TresPerSocket, SocketsPerNode: s.SocketsPerNode,
 			TresPerTask: s.TresPerTask, Overcommit: s.Overcommit, Relative: -1, Exact: exact}

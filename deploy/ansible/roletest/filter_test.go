@@ -89,8 +89,8 @@ func TestGresLines(t *testing.T) {
 	}
 }
 
-// TestQOSCommands: what a real sacctmgr (22.05) shows of QOS becomes commands that make them: all names first, since one may preempt another,
-// only what somebody has set, and times in the units that sacctmgr takes.
+// TestQOSCommands: what a real sacctmgr (22.05) shows of QOS becomes commands that make them: all names first, since one may preempt
+// another, only what somebody has set, and times in the units that sacctmgr takes.
 func TestQOSCommands(t *testing.T) {
 	const table = "Name|Descr|Priority|GraceTime|Preempt|PreemptExemptTime|PreemptMode|Flags|UsageThres|UsageFactor|GrpTRES|GrpWall|MaxWall\n" +
 		"normal|Normal QOS default|0|00:00:00|||cluster|||1.000000|||\n" +

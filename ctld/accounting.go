@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	"github.com/sluice-hpc/sluice/internal/clock"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // newAccounting makes the accounting of a loaded state; the loop is there already.
@@ -47,7 +47,7 @@ func (d *daemon) newFairShare() *fairshare.Keeper {
 			return c.PriorityType != "priority/basic" && c.PriorityWeightFairshare > 0,
 				max(time.Minute, time.Duration(c.PriorityCalcPeriodMin)*time.Minute)
 		},
-		Set: func(list []sched.Share) {
+		Set: func(list []record.Share) {
 			d.planner.SetShares(list)
 			d.judge.SetShares(list)
 		}})

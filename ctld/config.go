@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 	"github.com/sluice-hpc/sluice/internal/version"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // maxUserJobs is how many jobs one user may have queued or running.
@@ -267,8 +267,8 @@ func groupIDs(p *conf.Partition) []uint32 {
 // schedParams are the scheduler's parameters (slurm.conf(5), SchedulerType, SchedulerParameters, SelectTypeParameters). Sluice's own
 // SchedulerParameters are bf_policy (easy, conservative), bf_reservations, bf_order (queue, sjbf, merit), bf_guard, bf_head_guard,
 // bf_short_queue and bf_max_wait (seconds), placement (pack, fgd, bestfit); docs/scheduling.md says what they do.
-func schedParams(c *conf.Config) sched.Params {
-	p, own := sched.DefaultParams(), c.SchedulerParameters
+func schedParams(c *conf.Config) record.Params {
+	p, own := record.DefaultParams(), c.SchedulerParameters
 	p.Depth, p.UserDepth, p.Reservations = own.Int("bf_max_job_test", 0), own.Int("bf_max_job_user", 0), own.Int("bf_reservations", 0)
 	p.MaxSwitchWaitS = maxSwitchWaitS(c)
 	p.ResolutionS, p.WindowS = int64(own.Int("bf_resolution", 0)), 60*int64(own.Int("bf_window", 0))
@@ -276,22 +276,22 @@ func schedParams(c *conf.Config) sched.Params {
 	p.ShortQueue = own.Int("bf_short_queue", p.ShortQueue)
 	p.HeadGuardS, p.MaxWaitS = int64(own.Int("bf_head_guard", int(p.HeadGuardS))), int64(own.Int("bf_max_wait", int(p.MaxWaitS)))
 	if own.Get("bf_policy") == "conservative" {
-		p.Policy = sched.Conservative
+		p.Policy = record.Conservative
 	}
 	switch own.Get("bf_order") {
 	case "queue":
-		p.Order = sched.QueueOrder
+		p.Order = record.QueueOrder
 	case "sjbf":
-		p.Order = sched.ShortestFirst
+		p.Order = record.ShortestFirst
 	}
 	switch own.Get("placement") {
 	case "fgd":
-		p.Placement = sched.FGD
+		p.Placement = record.FGD
 	case "bestfit":
-		p.Placement = sched.BestFit
+		p.Placement = record.BestFit
 	}
 	if c.SchedulerType == "sched/builtin" {
-		p.Policy = sched.FIFO
+		p.Policy = record.FIFO
 	}
 	p.NoMemory = true
 	for _, s := range c.SelectTypeParameters {
@@ -302,13 +302,13 @@ func schedParams(c *conf.Config) sched.Params {
 	}
 	switch c.PreemptType {
 	case "preempt/partition_prio":
-		p.Preempt = sched.PreemptPartition
+		p.Preempt = record.PreemptPartition
 	case "preempt/qos":
-		p.Preempt = sched.PreemptQOS
+		p.Preempt = record.PreemptQOS
 	}
 	p.PreemptMode = convert.PreemptMode(strings.Join(c.PreemptMode, ","))
 	p.WholeNodes = c.SelectType == "select/linear"
-	p.Weights = sched.Weights{Basic: c.PriorityType == "priority/basic", Age: c.PriorityWeightAge, FairShare: c.PriorityWeightFairshare,
+	p.Weights = record.Weights{Basic: c.PriorityType == "priority/basic", Age: c.PriorityWeightAge, FairShare: c.PriorityWeightFairshare,
 		JobSize: c.PriorityWeightJobSize, Partition: c.PriorityWeightPartition, QOS: c.PriorityWeightQOS, Assoc: c.PriorityWeightAssoc,
 		MaxAgeS: c.PriorityMaxAgeMin * 60, SmallFirst: c.PriorityFavorSmall, CalcPeriodS: c.PriorityCalcPeriodMin * 60}
 	return p

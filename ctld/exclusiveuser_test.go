@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // TestExclusiveUser: a node that a job of a partition with ExclusiveUser has is its user's: what starts and what waits is the answer of a
@@ -29,7 +29,7 @@ PartitionName=open Nodes=n1
 			t.Fatal(p)
 		}
 		id := b.turn(reactor.Submit{Job: j}).(reactor.Submitted).ID
-		if _, cmd := b.planner.Prepare(sched.Cursor{}); cmd != nil {
+		if _, cmd := b.planner.Prepare(record.Cursor{}); cmd != nil {
 			b.turn(*cmd)
 		}
 		if j := b.loop.View().Jobs.Get(id); (j.State == pb.JobState_JOB_RUNNING) != c.runs {

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // TestOverTimeLimit: a partition's OverTimeLimit, 0 among its values, goes before that of the cluster; a launch carries it.
@@ -81,7 +81,7 @@ PartitionName=other Nodes=n1 MaxMemPerCPU=4000
 				Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}})
 			j, _ := ask(c.most+1, false)
 			id := b.turn(reactor.Submit{Job: j}).(reactor.Submitted).ID
-			if _, cmd := b.planner.Prepare(sched.Cursor{}); cmd != nil {
+			if _, cmd := b.planner.Prepare(record.Cursor{}); cmd != nil {
 				b.turn(*cmd)
 			}
 			if j := b.loop.View().Jobs.Get(id); j.State != pb.JobState_JOB_PENDING || j.Reason != "MaxMemPerLimit" {

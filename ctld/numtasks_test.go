@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // TestTasksOfWhatItGot: a job that does not say how many tasks it has has one on each node that it was given, as a real Slurm 22.05 counts
@@ -45,7 +45,7 @@ PartitionName=gpu Nodes=g[1-2]
 			t.Fatal(p)
 		}
 		id := b.turn(reactor.Submit{Job: j}).(reactor.Submitted).ID
-		if _, cmd := b.planner.Prepare(sched.Cursor{}); cmd != nil {
+		if _, cmd := b.planner.Prepare(record.Cursor{}); cmd != nil {
 			b.turn(*cmd)
 		}
 		if j := b.loop.View().Jobs.Get(id); j.State != pb.JobState_JOB_RUNNING || j.NumNodes != c.nodes || j.NumTasks != c.tasks ||

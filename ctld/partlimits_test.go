@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // TestEnforcePartLimits: whether a job of an ordinary user is accepted, with which code it is refused, and the partitions that are kept of
@@ -100,7 +100,7 @@ PartitionName=all Nodes=n1
 			t.Fatal(p)
 		}
 		id := b.turn(reactor.Submit{Job: j}).(reactor.Submitted).ID
-		if _, cmd := b.planner.Prepare(sched.Cursor{}); cmd != nil {
+		if _, cmd := b.planner.Prepare(record.Cursor{}); cmd != nil {
 			b.turn(*cmd)
 		}
 		if j := b.loop.View().Jobs.Get(id); j.State != pb.JobState_JOB_RUNNING || j.Partition != want {

@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // confBench is a controller without its goroutines, and its slurm.conf.
@@ -81,7 +81,7 @@ func (b *confBench) submitSpec(spec *pb.JobSpec) uint32 {
 // plan is what the planner would do now.
 func (b *confBench) plan() *reactor.ApplyPlan {
 	b.t.Helper()
-	_, cmd := b.planner.Prepare(sched.Cursor{})
+	_, cmd := b.planner.Prepare(record.Cursor{})
 	if cmd == nil || len(cmd.Starts) != 1 {
 		b.t.Fatalf("the plan is %+v, want one start", cmd)
 	}

@@ -4,52 +4,53 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sluice-hpc/sluice/sched/record"
 	"pgregory.net/rapid"
 )
 
 // TestAsleepNodes: of nodes with the same weight, those that are up are given first; a lower weight counts before that.
 func TestAsleepNodes(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 4)
-	w.in.Nodes[0] = &Node{Name: "n1", CPUs: 4, MemMiB: 1000, WakeS: 60}
-	w.add(1, 50, Request{Tasks: 1})
+	w := newWorld(t, record.Params{}, 2, 4)
+	w.in.Nodes[0] = &record.Node{Name: "n1", CPUs: 4, MemMiB: 1000, WakeS: 60}
+	w.add(1, 50, record.Request{Tasks: 1})
 	w.want("start 1 n2:1")
-	w.add(2, 50, Request{Tasks: 4})
+	w.add(2, 50, record.Request{Tasks: 4})
 	w.want("start 2 n1:4")
 	w.end(1)
 	w.end(2)
 	w.in.Nodes = slices.Clone(w.in.Nodes)
-	w.in.Nodes[1] = &Node{Name: "n2", CPUs: 4, MemMiB: 1000, Weight: 5}
-	w.add(3, 50, Request{Tasks: 1})
+	w.in.Nodes[1] = &record.Node{Name: "n2", CPUs: 4, MemMiB: 1000, Weight: 5}
+	w.add(3, 50, record.Request{Tasks: 1})
 	w.want("start 3 n1:1")
 }
 
 // TestAsleepBeforeReservation: a job that has to wait for its node to be powered up ends as much later, and is not started where that is
 // into somebody else's time.
 func TestAsleepBeforeReservation(t *testing.T) {
-	w := newWorld(t, Params{}, 1, 4)
-	w.in.Nodes[0] = &Node{Name: "n1", CPUs: 4, MemMiB: 1000, WakeS: 60}
-	w.in.Reservations = []*Reservation{{Name: "r", Start: 1100, End: 1200, Nodes: []string{"n1"}, Users: []string{"v"}}}
-	w.add(1, 41, Request{Tasks: 1})
-	w.add(2, 40, Request{Tasks: 1})
+	w := newWorld(t, record.Params{}, 1, 4)
+	w.in.Nodes[0] = &record.Node{Name: "n1", CPUs: 4, MemMiB: 1000, WakeS: 60}
+	w.in.Reservations = []*record.Reservation{{Name: "r", Start: 1100, End: 1200, Nodes: []string{"n1"}, Users: []string{"v"}}}
+	w.add(1, 41, record.Request{Tasks: 1})
+	w.add(2, 40, record.Request{Tasks: 1})
 	w.want("start 2 n1:1; reserve 1 at 200 on n1; 1: Resources")
 }
 
 // TestPlannedOnNodesThatGoDown: a node that is being powered down can be had when that is over, and not before, also when it is late.
 func TestPlannedOnNodesThatGoDown(t *testing.T) {
-	w := newWorld(t, Params{}, 1, 4)
-	w.in.Nodes[0] = &Node{Name: "n1", CPUs: 4, MemMiB: 1000, WakeS: 60, AwayUntil: 1030}
-	w.add(1, 50, Request{Tasks: 4})
+	w := newWorld(t, record.Params{}, 1, 4)
+	w.in.Nodes[0] = &record.Node{Name: "n1", CPUs: 4, MemMiB: 1000, WakeS: 60, AwayUntil: 1030}
+	w.add(1, 50, record.Request{Tasks: 4})
 	w.want("reserve 1 at 30 on n1; 1: Resources")
 	w.in.Now = 1040
 	w.want("reserve 1 at 1 on n1")
-	w.in.Nodes = []*Node{{Name: "n1", CPUs: 4, MemMiB: 1000, WakeS: 60, AwayUntil: 1070}} // once more
+	w.in.Nodes = []*record.Node{{Name: "n1", CPUs: 4, MemMiB: 1000, WakeS: 60, AwayUntil: 1070}} // once more
 	w.want("reserve 1 at 30 on n1")
-	w.in.Nodes = []*Node{{Name: "n1", CPUs: 4, MemMiB: 1000, WakeS: 60}}
+	w.in.Nodes = []*record.Node{{Name: "n1", CPUs: 4, MemMiB: 1000, WakeS: 60}}
 	w.want("start 1 n1:4")
 }
 
 // asleepWorld has nodes of 4 CPUs that take so many seconds to wake, 0 = is up.
-func asleepWorld(t testingT, p Params, wake ...int64) *world {
+func asleepWorld(t testingT, p record.Params, wake ...int64) *world {
 	w := newWorld(t, p, len(wake), 4)
 	for i, s := range wake {
 		w.in.Nodes[i].WakeS = s
@@ -60,25 +61,25 @@ func asleepWorld(t testingT, p Params, wake ...int64) *world {
 // reservedFor keeps a node for somebody else, from so many seconds after the beginning on.
 func (w *world) reservedFor(node string, from, to int64) {
 	w.in.Reservations = append(w.in.Reservations,
-		&Reservation{Name: "r" + node, Start: 1000 + from, End: 1000 + to, Nodes: []string{node}, Users: []string{"v"}})
+		&record.Reservation{Name: "r" + node, Start: 1000 + from, End: 1000 + to, Nodes: []string{node}, Users: []string{"v"}})
 }
 
 // TestAwakeBesideAsleep: a job on a node that is up and one that is not begins on both when the second is up, so the first is occupied for
 // as much longer: neither a start nor a promise runs into somebody else's time.
 func TestAwakeBesideAsleep(t *testing.T) {
-	two := Request{MinNodes: 2, MaxNodes: 2}
-	w := asleepWorld(t, Params{}, 0, 60)
+	two := record.Request{MinNodes: 2, MaxNodes: 2}
+	w := asleepWorld(t, record.Params{}, 0, 60)
 	w.reservedFor("n1", 100, 200)
 	w.add(1, 41, two)
 	w.want("reserve 1 at 200 on n1,n2; 1: Resources")
 	w.add(2, 40, two)
 	w.want("start 2 n1:1 n2:1; reserve 1 at 200 on n1,n2")
 
-	w = asleepWorld(t, Params{}, 0, 60) // and what starts before a promise
-	w.add(1, 100, Request{Tasks: 4, NodeList: []string{"n1"}})
+	w = asleepWorld(t, record.Params{}, 0, 60) // and what starts before a promise
+	w.add(1, 100, record.Request{Tasks: 4, NodeList: []string{"n1"}})
 	w.want("start 1 n1:4")
 	w.in.Now += 50
-	w.add(2, 30, Request{MinNodes: 2, MaxNodes: 2, TasksPerNode: 4})
+	w.add(2, 30, record.Request{MinNodes: 2, MaxNodes: 2, TasksPerNode: 4})
 	w.reservedFor("n1", 180, 200)
 	w.want("reserve 2 at 150 on n1,n2; 2: Resources")
 	w.in.Now += 50
@@ -89,12 +90,12 @@ func TestAwakeBesideAsleep(t *testing.T) {
 // TestAllAwakeWhereMixedIsTooLong: the node with the least weight is asleep, and the job would take too long with it: it goes where all are
 // up. In a plan, too.
 func TestAllAwakeWhereMixedIsTooLong(t *testing.T) {
-	for _, r := range []Request{
+	for _, r := range []record.Request{
 		{MinNodes: 2, MaxNodes: 2},
 		{Tasks: 8},
 		{MinNodes: 2, MaxNodes: 2, Contiguous: true},
 	} {
-		w := asleepWorld(t, Params{}, 60, 0, 0, 60)
+		w := asleepWorld(t, record.Params{}, 60, 0, 0, 60)
 		for _, n := range w.in.Nodes[1:3] {
 			n.Weight = 5
 		}
@@ -104,9 +105,9 @@ func TestAllAwakeWhereMixedIsTooLong(t *testing.T) {
 		if _, on := placedAt(w, 1); !slices.Equal(on, []string{"n2", "n3"}) && !slices.Equal(on, []string{"n1", "n4"}) {
 			t.Errorf("%+v: the job runs on %v", r, on)
 		}
-		w = asleepWorld(t, Params{}, 60, 0, 0, 60)
+		w = asleepWorld(t, record.Params{}, 60, 0, 0, 60)
 		w.in.Now = 990
-		w.add(1, 20, Request{MinNodes: 4, MaxNodes: 4, Exclusive: true}) // all of them, until 1070, by the time of the last
+		w.add(1, 20, record.Request{MinNodes: 4, MaxNodes: 4, Exclusive: true}) // all of them, until 1070, by the time of the last
 		w.want("start 1 n1:4 n2:4 n3:4 n4:4")
 		for _, n := range w.in.Nodes {
 			w.reservedFor(n.Name, 100+60*n.WakeS, 8000)
@@ -131,11 +132,11 @@ func placedAt(w *world, id uint32) (at int64, nodes []string) {
 
 // TestWakingHoldsLicenses: licenses are used until the end of the job, which is later by as long as its node takes to wake.
 func TestWakingHoldsLicenses(t *testing.T) {
-	w := asleepWorld(t, Params{}, 60)
-	w.in.Licenses = []License{{Name: "l", Count: 1}}
-	one := []License{{Name: "l", Count: 1}}
-	w.in.Reservations = []*Reservation{{Name: "r", Start: 1100, End: 1200, Licenses: one, Users: []string{"v"}}}
-	r := Request{Tasks: 1, Licenses: one}
+	w := asleepWorld(t, record.Params{}, 60)
+	w.in.Licenses = []record.License{{Name: "l", Count: 1}}
+	one := []record.License{{Name: "l", Count: 1}}
+	w.in.Reservations = []*record.Reservation{{Name: "r", Start: 1100, End: 1200, Licenses: one, Users: []string{"v"}}}
+	r := record.Request{Tasks: 1, Licenses: one}
 	w.add(1, 41, r)
 	w.want("reserve 1 at 200 on n1; 1: Resources")
 	w.add(2, 80, r).TimeMinS = 40
@@ -148,19 +149,19 @@ func TestWakingHoldsLicenses(t *testing.T) {
 // TestWakingInReservation: a job that was started shortly before the end of its reservation, of cores, on a node that has to wake has it
 // for longer; when it has ended all of the node is free.
 func TestWakingInReservation(t *testing.T) {
-	w := asleepWorld(t, Params{}, 7)
-	part := Alloc{Node: "n1", CPUs: 4, Cores: BitsOf(0, 1, 2, 3)}
-	w.in.Reservations = []*Reservation{
-		{Name: "r", Start: 990, End: 1040, Nodes: []string{"n1"}, Parts: []Alloc{part}, Users: []string{"u"}},
+	w := asleepWorld(t, record.Params{}, 7)
+	part := record.Alloc{Node: "n1", CPUs: 4, Cores: record.BitsOf(0, 1, 2, 3)}
+	w.in.Reservations = []*record.Reservation{
+		{Name: "r", Start: 990, End: 1040, Nodes: []string{"n1"}, Parts: []record.Alloc{part}, Users: []string{"u"}},
 	}
 	w.in.Now = 1035
-	w.add(1, 5, Request{Tasks: 4, Reservation: "r"})
+	w.add(1, 5, record.Request{Tasks: 4, Reservation: "r"})
 	w.want("start 1 n1:4")
 	w.in.Now = 1036
 	w.want("")
 	w.in.Now = 1040
 	w.end(1)
-	w.add(2, 5, Request{Tasks: 4})
+	w.add(2, 5, record.Request{Tasks: 4})
 	w.want("start 2 n1:4")
 }
 
@@ -175,10 +176,10 @@ func TestNoneGiveWayForWhatIsTooLong(t *testing.T) {
 	} {
 		w := lowWorld(t, 2, 4)
 		w.in.Nodes[1].WakeS = 60
-		w.add(1, 50, Request{Tasks: 4})
+		w.add(1, 50, record.Request{Tasks: 4})
 		w.want("start 1 n1:4")
 		w.reservedFor("n1", 100, 200)
-		w.add(2, test.limit, Request{MinNodes: 2, MaxNodes: 2, TasksPerNode: 4}).Partitions = []string{"high"}
+		w.add(2, test.limit, record.Request{MinNodes: 2, MaxNodes: 2, TasksPerNode: 4}).Partitions = []string{"high"}
 		w.want(test.want)
 	}
 }
@@ -189,7 +190,7 @@ func TestPromisesOfSleepingNodes(t *testing.T) {
 	const each = 4
 	rapid.Check(t, func(t *rapid.T) {
 		wake := rapid.SliceOfN(rapid.SampledFrom([]int64{0, 0, 3, 9}), 1, 4).Draw(t, "wake")
-		w := asleepWorld(t, Params{Policy: Conservative, Weights: Weights{Basic: true}}, wake...)
+		w := asleepWorld(t, record.Params{Policy: record.Conservative, Weights: record.Weights{Basic: true}}, wake...)
 		wakes := map[string]int64{}
 		for _, n := range w.in.Nodes {
 			n.Weight = rapid.IntRange(0, 1).Draw(t, "weight")
@@ -209,9 +210,9 @@ func TestPromisesOfSleepingNodes(t *testing.T) {
 		for id := range uint32(rapid.IntRange(1, 8).Draw(t, "jobs")) {
 			n := rapid.IntRange(1, len(wake)).Draw(t, "n")
 			tpn := rapid.IntRange(1, each).Draw(t, "tpn")
-			r := Request{MinNodes: n, MaxNodes: n, TasksPerNode: tpn}
+			r := record.Request{MinNodes: n, MaxNodes: n, TasksPerNode: tpn}
 			if rapid.IntRange(0, 2).Draw(t, "flexible") == 0 {
-				r = Request{MinNodes: n, MaxNodes: n, Tasks: n*tpn - n/2}
+				r = record.Request{MinNodes: n, MaxNodes: n, Tasks: n*tpn - n/2}
 			}
 			w.add(id+1, rapid.Int64Range(1, 15).Draw(t, "limit"), r)
 		}

@@ -14,59 +14,59 @@ import (
 )
 
 // bigCluster is n nodes of five kinds, four of them with GPUs.
-func bigCluster(n int) ([]*Node, []*Partition) {
+func bigCluster(n int) ([]*record.Node, []*record.Partition) {
 	kinds := []struct {
 		cpus, gpus int
 		typ        string
 		mem        int64
 	}{{96, 8, "a100", 786432}, {64, 2, "p100", 262144}, {96, 8, "v100", 524288}, {128, 4, "a100", 524288}, {128, 0, "", 262144}}
-	part := &Partition{Name: "p"}
-	var nodes []*Node
+	part := &record.Partition{Name: "p"}
+	var nodes []*record.Node
 	for i := range n {
 		k := kinds[i%len(kinds)]
-		node := &Node{Name: fmt.Sprintf("n%05d", i), CPUs: k.cpus, Sockets: 2, CoresPerSocket: k.cpus / 2, MemMiB: k.mem}
+		node := &record.Node{Name: fmt.Sprintf("n%05d", i), CPUs: k.cpus, Sockets: 2, CoresPerSocket: k.cpus / 2, MemMiB: k.mem}
 		if k.gpus > 0 {
-			g := Gres{Name: "gpu", Type: k.typ}
+			g := record.Gres{Name: "gpu", Type: k.typ}
 			for d := range k.gpus {
-				g.Devices = append(g.Devices, Device{Index: d})
+				g.Devices = append(g.Devices, record.Device{Index: d})
 			}
-			node.Gres = []Gres{g}
+			node.Gres = []record.Gres{g}
 		}
 		nodes = append(nodes, node)
 		part.Nodes = append(part.Nodes, node.Name)
 	}
-	return nodes, []*Partition{part}
+	return nodes, []*record.Partition{part}
 }
 
 // bigQueue is n jobs in so many shapes.
-func bigQueue(n, shapes int) []*Job {
+func bigQueue(n, shapes int) []*record.Job {
 	r := rand.New(rand.NewSource(1))
-	reqs := make([]*Request, shapes)
+	reqs := make([]*record.Request, shapes)
 	limits := make([]int64, shapes)
 	for i := range reqs {
-		q := &Request{Tasks: 1 << r.Intn(6), MinNodes: 1, MaxNodes: 1, MemCPUMiB: int64(1+r.Intn(4)) * 1024}
+		q := &record.Request{Tasks: 1 << r.Intn(6), MinNodes: 1, MaxNodes: 1, MemCPUMiB: int64(1+r.Intn(4)) * 1024}
 		switch r.Intn(4) {
 		case 0:
-			q.Gres = []GresRequest{{Name: "gpu", Count: int64(1 << r.Intn(4))}}
+			q.Gres = []record.GresRequest{{Name: "gpu", Count: int64(1 << r.Intn(4))}}
 		case 1:
-			q.Gres = []GresRequest{{Name: "gpu", Type: "a100", Count: int64(1 << r.Intn(3))}}
+			q.Gres = []record.GresRequest{{Name: "gpu", Type: "a100", Count: int64(1 << r.Intn(3))}}
 		case 2:
 			nodes := 1 << r.Intn(5)
 			q.MinNodes, q.MaxNodes, q.Tasks, q.TasksPerNode = nodes, nodes, nodes*8, 8
 		}
 		reqs[i], limits[i] = q, int64(1+r.Intn(48))*1800
 	}
-	jobs := make([]*Job, n)
+	jobs := make([]*record.Job, n)
 	for i := range jobs {
 		k := r.Intn(shapes)
-		jobs[i] = &Job{
+		jobs[i] = &record.Job{
 			ID:         uint32(i + 1),
 			Request:    reqs[k],
 			LimitS:     limits[k],
 			Submit:     int64(1000 + i/100),
 			Partitions: []string{"p"},
 			User:       fmt.Sprint("u", i%50),
-			Reason:     Reason{Code: WaitPriority},
+			Reason:     record.Reason{Code: record.WaitPriority},
 			PredictedS: limits[k] / int64(1+r.Intn(5)),
 		}
 	}
@@ -74,14 +74,14 @@ func bigQueue(n, shapes int) []*Job {
 }
 
 // fill runs a plan's starts, in new slices.
-func fill(in *Snapshot, p *Plan) {
+func fill(in *record.Snapshot, p *record.Plan) {
 	started := make(map[uint32]bool, len(p.Start))
 	running := slices.Clone(in.Running)
 	for _, st := range p.Start {
 		started[st.Job.ID] = true
 		running = append(
 			running,
-			&Run{
+			&record.Run{
 				ID:        st.Job.ID,
 				Task:      st.Task,
 				Job:       st.Job,
@@ -92,14 +92,14 @@ func fill(in *Snapshot, p *Plan) {
 			},
 		)
 	}
-	in.Pending = slices.DeleteFunc(slices.Clone(in.Pending), func(j *Job) bool { return started[j.ID] })
-	slices.SortFunc(running, func(a, b *Run) int { return cmp.Compare(a.ID, b.ID) })
+	in.Pending = slices.DeleteFunc(slices.Clone(in.Pending), func(j *record.Job) bool { return started[j.ID] })
+	slices.SortFunc(running, func(a, b *record.Run) int { return cmp.Compare(a.ID, b.ID) })
 	in.Running = running
 }
 
-func benchParams() Params {
-	p := DefaultParams()
-	p.Weights = Weights{Basic: true}
+func benchParams() record.Params {
+	p := record.DefaultParams()
+	p.Weights = record.Weights{Basic: true}
 	return p
 }
 
@@ -108,7 +108,7 @@ func benchParams() Params {
 func BenchmarkFirstPass(b *testing.B) {
 	for _, size := range []struct{ nodes, jobs int }{{10, 100}, {100, 1000}, {1000, 10_000}, {10_000, 100_000}} {
 		nodes, parts := bigCluster(size.nodes)
-		in := &Snapshot{Now: 10_000, Nodes: nodes, Partitions: parts, Pending: bigQueue(size.jobs, 100)}
+		in := &record.Snapshot{Now: 10_000, Nodes: nodes, Partitions: parts, Pending: bigQueue(size.jobs, 100)}
 		b.Run(fmt.Sprintf("nodes=%d/jobs=%d", size.nodes, size.jobs), func(b *testing.B) { fromNothing(b, in) })
 	}
 }
@@ -116,13 +116,13 @@ func BenchmarkFirstPass(b *testing.B) {
 // BenchmarkFullQueue is a pass of a new scheduler over a full cluster.
 func BenchmarkFullQueue(b *testing.B) {
 	nodes, parts := bigCluster(10_000)
-	in := &Snapshot{Now: 10_000, Nodes: nodes, Partitions: parts, Pending: bigQueue(150_000, 100)}
+	in := &record.Snapshot{Now: 10_000, Nodes: nodes, Partitions: parts, Pending: bigQueue(150_000, 100)}
 	fill(in, New(benchParams()).Plan(in))
 	in.Pending = in.Pending[:100_000]
 	fromNothing(b, in)
 }
 
-func fromNothing(b *testing.B, in *Snapshot) {
+func fromNothing(b *testing.B, in *record.Snapshot) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var spent time.Duration
@@ -140,12 +140,14 @@ func fromNothing(b *testing.B, in *Snapshot) {
 
 // event measures the pass after one job has ended, with a queue that is as
 // long as before: what starts is submitted again.
-func event(b *testing.B, nodeCount int, jobs []*Job) { eventUnder(b, benchParams(), nodeCount, jobs) }
+func event(b *testing.B, nodeCount int, jobs []*record.Job) {
+	eventUnder(b, benchParams(), nodeCount, jobs)
+}
 
-func eventUnder(b *testing.B, params Params, nodeCount int, jobs []*Job) {
+func eventUnder(b *testing.B, params record.Params, nodeCount int, jobs []*record.Job) {
 	nodes, parts := bigCluster(nodeCount)
 	s := New(params)
-	in := &Snapshot{Now: 10_000, Nodes: nodes, Partitions: parts, Pending: bigQueue(len(jobs)+4*nodeCount, 100)}
+	in := &record.Snapshot{Now: 10_000, Nodes: nodes, Partitions: parts, Pending: bigQueue(len(jobs)+4*nodeCount, 100)}
 	fill(in, s.Plan(in))
 	in.Pending = jobs
 	fill(in, s.Plan(in))
@@ -193,7 +195,7 @@ func BenchmarkEventByNodes(b *testing.B) {
 
 // BenchmarkEventWeights: multifactor priority, under which no two of 10,000 jobs in 100 shapes have the same claim, or all have.
 func BenchmarkEventWeights(b *testing.B) {
-	for name, weights := range map[string]Weights{"distinct": {Age: 1 << 30}, "equal": {QOS: 1000}} {
+	for name, weights := range map[string]record.Weights{"distinct": {Age: 1 << 30}, "equal": {QOS: 1000}} {
 		b.Run(name, func(b *testing.B) {
 			p := benchParams()
 			p.Weights = weights
@@ -249,7 +251,7 @@ func cpuTime(b *testing.B) time.Duration {
 }
 
 // later gives jobs ids that none of those that fill the cluster has.
-func later(jobs []*Job) []*Job {
+func later(jobs []*record.Job) []*record.Job {
 	for _, j := range jobs {
 		j.ID += 10_000_000
 	}
@@ -259,7 +261,7 @@ func later(jobs []*Job) []*Job {
 // BenchmarkExplain is one question about a job of a full cluster's queue: the first, one in the middle, the last.
 func BenchmarkExplain(b *testing.B) {
 	nodes, parts := bigCluster(10_000)
-	in := &Snapshot{Now: 10_000, Nodes: nodes, Partitions: parts, Pending: bigQueue(150_000, 100)}
+	in := &record.Snapshot{Now: 10_000, Nodes: nodes, Partitions: parts, Pending: bigQueue(150_000, 100)}
 	fill(in, New(benchParams()).Plan(in))
 	in.Pending = in.Pending[:100_000]
 	for _, at := range []int{0, 50_000, 99_999} {

@@ -2,20 +2,22 @@ package sched
 
 import (
 	"fmt"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"testing"
 )
 
 // TestCoresNearDevices: cores near the GPU come first, whether cores or CPUs are given, and GPUs of a socket are found by them.
 func TestCoresNearDevices(t *testing.T) {
 	for _, whole := range []bool{false, true} {
-		w := newWorld(t, Params{WholeCores: whole}, 1, 16)
+		w := newWorld(t, record.Params{WholeCores: whole}, 1, 16)
 		n := w.in.Nodes[0]
 		n.Sockets, n.CoresPerSocket, n.Threads = 2, 4, 2
-		n.Gres = []Gres{
-			{Name: "gpu", Type: "a", Count: 2, Devices: []Device{{Index: 0, Cores: Bits{0b00001100}}, {Index: 1, Cores: Bits{0b11000000}}}},
+		n.Gres = []record.Gres{
+			{Name: "gpu", Type: "a", Count: 2, Devices: []record.Device{{Index: 0, Cores: record.Bits{0b00001100}},
+				{Index: 1, Cores: record.Bits{0b11000000}}}},
 		}
-		w.add(1, 100, Request{Tasks: 1, CPUsPerTask: 2, Gres: []GresRequest{{Name: "gpu", Count: 1}}})
-		w.add(2, 100, Request{Tasks: 1, CPUsPerTask: 4, Gres: []GresRequest{{Name: "gpu", Count: 1}}, Binding: true})
+		w.add(1, 100, record.Request{Tasks: 1, CPUsPerTask: 2, Gres: []record.GresRequest{{Name: "gpu", Count: 1}}})
+		w.add(2, 100, record.Request{Tasks: 1, CPUsPerTask: 4, Gres: []record.GresRequest{{Name: "gpu", Count: 1}}, Binding: true})
 		w.plan()
 		want := "[2] [6 7]"
 		if !whole { // CPUs 2k and 2k+1 are core k
@@ -44,12 +46,12 @@ func TestTasksFollowGPUs(t *testing.T) {
 		{5, 2, 3, "[n1:4/2 n2:1/1]"}, // -n5 was said, too
 		{20, 5, 4, "[]"},             // a node has CPUs for one GPU's tasks
 	} {
-		w := newWorld(t, Params{}, 2, 8)
+		w := newWorld(t, record.Params{}, 2, 8)
 		for _, n := range w.in.Nodes {
-			n.Gres = []Gres{{Name: "gpu", Type: "a", Count: 2, Devices: []Device{{Index: 0}, {Index: 1}}}}
+			n.Gres = []record.Gres{{Name: "gpu", Type: "a", Count: 2, Devices: []record.Device{{Index: 0}, {Index: 1}}}}
 		}
-		w.add(1, 100, Request{MinNodes: 2, MaxNodes: 2, Tasks: c.tasks, TasksPerGPU: c.each,
-			Gres: []GresRequest{{Name: "gpu", Count: c.gpus, Per: PerJob}}})
+		w.add(1, 100, record.Request{MinNodes: 2, MaxNodes: 2, Tasks: c.tasks, TasksPerGPU: c.each,
+			Gres: []record.GresRequest{{Name: "gpu", Count: c.gpus, Per: record.PerJob}}})
 		w.plan()
 		got := []string{}
 		for _, r := range w.in.Running {
@@ -66,32 +68,36 @@ func TestTasksFollowGPUs(t *testing.T) {
 // TestTasksOfNodes: how many tasks nodes have that GPUs are asked for on each of, or that --ntasks-per-node counts, and how many CPUs such
 // nodes need. What starts, and what is refused ("never"), is that of Slurm 22.05.
 func TestTasksOfNodes(t *testing.T) {
-	each := func(n int64) []GresRequest { return []GresRequest{{Name: "gpu", Count: n}} }
-	all := func(n int64) []GresRequest { return []GresRequest{{Name: "gpu", Count: n, Per: PerJob}} }
+	each := func(n int64) []record.GresRequest { return []record.GresRequest{{Name: "gpu", Count: n}} }
+	all := func(n int64) []record.GresRequest {
+		return []record.GresRequest{{Name: "gpu", Count: n, Per: record.PerJob}}
+	}
 	for name, c := range map[string]struct {
-		req  Request
+		req  record.Request
 		want string
 	}{
-		"-N2 --gres=gpu:2 --ntasks-per-gpu=2": {Request{MinNodes: 2, MaxNodes: 2, Tasks: 8, TasksPerGPU: 2, Gres: each(2)},
+		"-N2 --gres=gpu:2 --ntasks-per-gpu=2": {record.Request{MinNodes: 2, MaxNodes: 2, Tasks: 8, TasksPerGPU: 2, Gres: each(2)},
 			"[n1:4 n2:4]"},
-		"-n4 --gres=gpu:1 --ntasks-per-gpu=2":     {Request{Tasks: 4, TasksPerGPU: 2, Gres: each(1)}, "[n1:2 n2:2]"},
-		"-N1 -n4 --gres=gpu:1 --ntasks-per-gpu=2": {Request{MinNodes: 1, MaxNodes: 1, Tasks: 4, TasksPerGPU: 2, Gres: each(1)}, "never"},
-		"--gpus=4 --ntasks-per-node=2":            {Request{TasksPerNode: 2, Gres: all(4)}, "[n1:2 n2:2]"},
-		"--gpus=3 --ntasks-per-node=2":            {Request{TasksPerNode: 2, Gres: all(3)}, "[n1:2 n2:2]"},
-		"-N1-2 -n9 --ntasks-per-node=4":           {Request{MinNodes: 1, MaxNodes: 2, Tasks: 9, TasksPerNode: 4}, "never"},
-		"-n1 -c5 --ntasks-per-node=2":             {Request{Tasks: 1, CPUsPerTask: 5, TasksPerNode: 2}, "[n3:1]"},
-		"-n1 -c9 --ntasks-per-node=2":             {Request{Tasks: 1, CPUsPerTask: 9, TasksPerNode: 2}, "never"},
-		"-N1 -n1 --overcommit --ntasks-per-node=17": {Request{MinNodes: 1, MaxNodes: 1, Tasks: 1, TasksPerNode: 17, Overcommit: true},
+		"-n4 --gres=gpu:1 --ntasks-per-gpu=2": {record.Request{Tasks: 4, TasksPerGPU: 2, Gres: each(1)}, "[n1:2 n2:2]"},
+		"-N1 -n4 --gres=gpu:1 --ntasks-per-gpu=2": {record.Request{MinNodes: 1, MaxNodes: 1, Tasks: 4, TasksPerGPU: 2, Gres: each(1)},
+			"never"},
+		"--gpus=4 --ntasks-per-node=2":  {record.Request{TasksPerNode: 2, Gres: all(4)}, "[n1:2 n2:2]"},
+		"--gpus=3 --ntasks-per-node=2":  {record.Request{TasksPerNode: 2, Gres: all(3)}, "[n1:2 n2:2]"},
+		"-N1-2 -n9 --ntasks-per-node=4": {record.Request{MinNodes: 1, MaxNodes: 2, Tasks: 9, TasksPerNode: 4}, "never"},
+		"-n1 -c5 --ntasks-per-node=2":   {record.Request{Tasks: 1, CPUsPerTask: 5, TasksPerNode: 2}, "[n3:1]"},
+		"-n1 -c9 --ntasks-per-node=2":   {record.Request{Tasks: 1, CPUsPerTask: 9, TasksPerNode: 2}, "never"},
+		"-N1 -n1 --overcommit --ntasks-per-node=17": {record.Request{MinNodes: 1, MaxNodes: 1, Tasks: 1, TasksPerNode: 17,
+			Overcommit: true},
 			"never"},
 	} {
-		w := newWorld(t, Params{}, 3, 8)
+		w := newWorld(t, record.Params{}, 3, 8)
 		for _, n := range w.in.Nodes[:2] {
-			n.Gres = []Gres{{Name: "gpu", Type: "a", Count: 2, Devices: []Device{{Index: 0}, {Index: 1}}}}
+			n.Gres = []record.Gres{{Name: "gpu", Type: "a", Count: 2, Devices: []record.Device{{Index: 0}, {Index: 1}}}}
 		}
 		w.in.Nodes[2].CPUs = 16
 		j := w.add(1, 100, c.req)
 		got := "never"
-		if ok, _ := Admissible(j, w.in.Nodes, w.in.Partitions); ok {
+		if ok, _ := admissible(j, w.in.Nodes, w.in.Partitions); ok {
 			w.plan()
 			var list []string
 			for _, r := range w.in.Running {
@@ -112,15 +118,15 @@ func TestTasksOfNodes(t *testing.T) {
 // TestGroupsOfUnequalShares: GPUs of one type that are worth different numbers of shares are one pool for whole GPUs, and each is shared
 // as far as it goes.
 func TestGroupsOfUnequalShares(t *testing.T) {
-	w := newWorld(t, Params{}, 1, 64)
-	w.in.Nodes[0].Gres = []Gres{
-		{Name: "gpu", Type: "a", Count: 1, Devices: []Device{{Index: 0}}, Shared: "shard", Shares: 4},
-		{Name: "gpu", Type: "a", Count: 1, Devices: []Device{{Index: 1}}, Shared: "shard", Shares: 1},
+	w := newWorld(t, record.Params{}, 1, 64)
+	w.in.Nodes[0].Gres = []record.Gres{
+		{Name: "gpu", Type: "a", Count: 1, Devices: []record.Device{{Index: 0}}, Shared: "shard", Shares: 4},
+		{Name: "gpu", Type: "a", Count: 1, Devices: []record.Device{{Index: 1}}, Shared: "shard", Shares: 1},
 	}
-	w.add(1, 100, Request{Tasks: 1, Gres: []GresRequest{{Name: "shard", Count: 3}}})
-	w.add(2, 100, Request{Tasks: 1, Gres: []GresRequest{{Name: "gpu", Type: "a", Count: 1}}})
-	w.add(3, 100, Request{Tasks: 1, Gres: []GresRequest{{Name: "shard", Count: 1}}})
-	w.add(4, 100, Request{Tasks: 1, Gres: []GresRequest{{Name: "gpu", Count: 2}}})
+	w.add(1, 100, record.Request{Tasks: 1, Gres: []record.GresRequest{{Name: "shard", Count: 3}}})
+	w.add(2, 100, record.Request{Tasks: 1, Gres: []record.GresRequest{{Name: "gpu", Type: "a", Count: 1}}})
+	w.add(3, 100, record.Request{Tasks: 1, Gres: []record.GresRequest{{Name: "shard", Count: 1}}})
+	w.add(4, 100, record.Request{Tasks: 1, Gres: []record.GresRequest{{Name: "gpu", Count: 2}}})
 	w.plan()
 	if got, want := cutsOf(&w.in), "1:a@0 2:a@1 3:a@0"; got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -136,14 +142,15 @@ func TestGroupsOfUnequalShares(t *testing.T) {
 
 // TestWithheldDevices: a job that would fit if all devices were given out waits for them.
 func TestWithheldDevices(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 4)
-	w.in.Nodes[0].Gres, w.in.Nodes[0].Withheld = []Gres{{Name: "gpu", Count: 1, Devices: []Device{{Index: 1}}}}, []string{"gpu"}
-	w.add(1, 100, Request{Tasks: 1, Gres: []GresRequest{{Name: "gpu", Count: 2}}})
-	w.add(2, 100, Request{Tasks: 1, Gres: []GresRequest{{Name: "fpga", Count: 1}}})
+	w := newWorld(t, record.Params{}, 2, 4)
+	w.in.Nodes[0].Gres, w.in.Nodes[0].Withheld = []record.Gres{{Name: "gpu", Count: 1, Devices: []record.Device{{Index: 1}}}},
+		[]string{"gpu"}
+	w.add(1, 100, record.Request{Tasks: 1, Gres: []record.GresRequest{{Name: "gpu", Count: 2}}})
+	w.add(2, 100, record.Request{Tasks: 1, Gres: []record.GresRequest{{Name: "fpga", Count: 1}}})
 	w.want("1: Resources; 2: BadConstraints")
 	whole := *w.in.Nodes[0]
-	whole.Gres, whole.Withheld = []Gres{{Name: "gpu", Count: 2, Devices: []Device{{Index: 0}, {Index: 1}}}}, nil
-	w.in.Nodes = []*Node{&whole, w.in.Nodes[1]}
+	whole.Gres, whole.Withheld = []record.Gres{{Name: "gpu", Count: 2, Devices: []record.Device{{Index: 0}, {Index: 1}}}}, nil
+	w.in.Nodes = []*record.Node{&whole, w.in.Nodes[1]}
 	w.plan()
 	if len(w.in.Running) != 1 {
 		t.Error("the job does not start when the device is given out again")

@@ -3,7 +3,7 @@
 //
 // # The protocol
 //
-// The caller owns the state. It hands over a Snapshot and receives a Plan:
+// The caller owns the state. It hands over a record.Snapshot and receives a record.Plan:
 //
 //	s := sched.New(params)
 //	plan := s.Plan(snapshot)
@@ -36,8 +36,8 @@
 //	explain    why one job waits, in words
 //
 // Each uses those above it, and each datum is written by its own package; a pass takes its changes of an index back. The
-// Scheduler makes them follow a snapshot one after the other, and starts over when more than states has changed. Package
-// sched itself is the contract: callers need no other package, except for sizing.
+// Scheduler makes them follow a snapshot one after the other, and starts over when more than states has changed. Callers
+// need record for what goes in and comes out, sizing for what a request comes to, and placement for what could ever start.
 //
 // Times are whole seconds since 1970; durations are whole seconds (suffix S); memory is MiB.
 package sched

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/sched/explain"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"pgregory.net/rapid"
 )
 
@@ -19,7 +21,7 @@ func TestExplainIsTrue(t *testing.T) {
 		for _, r := range w.in.Reservations { // in minutes: users take seconds to type
 			r.Start, r.End = inMinutes(r.Start), inMinutes(r.End)
 			for i, span := range r.Again {
-				r.Again[i] = Span{Start: inMinutes(span.Start), End: inMinutes(span.End)}
+				r.Again[i] = record.Span{Start: inMinutes(span.Start), End: inMinutes(span.End)}
 			}
 		}
 		id := uint32(0)
@@ -57,16 +59,16 @@ func inMinutes(at int64) int64 { return 1000 + 60*(at-1000) }
 type explained struct {
 	t *rapid.T
 	w *world
-	j *Job
-	x *Explanation
+	j *record.Job
+	x *explain.Explanation
 }
 
 // without reports whether the job starts when some jobs have ended or been cancelled.
 func (e *explained) without(runs, waiting []uint32) bool {
 	in := e.w.in
-	in.Running = slices.DeleteFunc(slices.Clone(in.Running), func(r *Run) bool { return slices.Contains(runs, r.ID) })
-	in.Pending = slices.DeleteFunc(slices.Clone(in.Pending), func(j *Job) bool { return slices.Contains(waiting, j.ID) })
-	return slices.ContainsFunc(New(e.w.s.params).Plan(&in).Start, func(st Start) bool { return st.Job == e.j })
+	in.Running = slices.DeleteFunc(slices.Clone(in.Running), func(r *record.Run) bool { return slices.Contains(runs, r.ID) })
+	in.Pending = slices.DeleteFunc(slices.Clone(in.Pending), func(j *record.Job) bool { return slices.Contains(waiting, j.ID) })
+	return slices.ContainsFunc(New(e.w.s.params).Plan(&in).Start, func(st record.Start) bool { return st.Job == e.j })
 }
 
 func (e *explained) checkWays() {
@@ -113,9 +115,9 @@ func (e *explained) submitted(options []string, instead bool, afterS int64) bool
 	}
 	in.Pending = append(slices.Clone(in.Pending), &rec)
 	if instead {
-		in.Pending = slices.DeleteFunc(in.Pending, func(j *Job) bool { return j == e.j })
+		in.Pending = slices.DeleteFunc(in.Pending, func(j *record.Job) bool { return j == e.j })
 	}
-	return slices.ContainsFunc(New(e.w.s.params).Plan(&in).Start, func(st Start) bool { return st.Job == &rec })
+	return slices.ContainsFunc(New(e.w.s.params).Plan(&in).Start, func(st record.Start) bool { return st.Job == &rec })
 }
 
 // always reports whether it starts whenever it is submitted within a minute.
@@ -151,7 +153,7 @@ func (e *explained) checkSmaller() {
 }
 
 // setOption does to a job what an option of sbatch would.
-func setOption(t *rapid.T, j *Job, r *Request, option string) {
+func setOption(t *rapid.T, j *record.Job, r *record.Request, option string) {
 	name, value, _ := strings.Cut(strings.TrimPrefix(option, "--"), "=")
 	n, _ := strconv.Atoi(strings.TrimSuffix(value, "M"))
 	switch name {
@@ -205,7 +207,7 @@ func numberOf(t *rapid.T, value string) int {
 }
 
 // raised is an option that asks for one more, "" where that would be what the job asks for anyway.
-func raised(t *rapid.T, j *Job, option string) string {
+func raised(t *rapid.T, j *record.Job, option string) string {
 	name, value, _ := strings.Cut(option, "=")
 	switch name {
 	case "--time":

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"strings"
 	"testing"
 )
@@ -9,14 +10,14 @@ import (
 // TestExplainReservation: what keeps a job away is named, now and before the reservation begins; what runs meanwhile is not in its way, and
 // it is expected to start when the reservation is over.
 func TestExplainReservation(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 8)
-	w.add(1, 50, Request{Tasks: 2, MinNodes: 1, MaxNodes: 1})
+	w := newWorld(t, record.Params{}, 2, 8)
+	w.add(1, 50, record.Request{Tasks: 2, MinNodes: 1, MaxNodes: 1})
 	w.plan()
 	w.in.Now += 5
-	w.in.Reservations = []*Reservation{
+	w.in.Reservations = []*record.Reservation{
 		{Name: "maint", Start: w.in.Now + 600, End: w.in.Now + 4200, Nodes: []string{"n1", "n2"}, Users: []string{"root"}, Maint: true},
 	}
-	w.add(2, 3600, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	w.add(2, 3600, record.Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
 	for _, want := range []string{
 		"2 nodes: reserved (maint) before the job's time limit would end it\nexpected on n1\n" +
 			"reservation maint delays the start by 01:10:00\nwould start now: with --time=00:09:00, beside this job\n",
@@ -38,12 +39,12 @@ func TestExplainReservation(t *testing.T) {
 
 // TestExplainLicenses: a job that waits for licenses alone waits for those who have them, and is told how many there are.
 func TestExplainLicenses(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 8)
-	w.in.Licenses = []License{{Name: "matlab", Count: 3}}
-	w.add(1, 100, Request{Tasks: 8, MinNodes: 1, MaxNodes: 1})
-	w.add(2, 300, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, Licenses: []License{{Name: "matlab", Count: 2}}})
+	w := newWorld(t, record.Params{}, 2, 8)
+	w.in.Licenses = []record.License{{Name: "matlab", Count: 3}}
+	w.add(1, 100, record.Request{Tasks: 8, MinNodes: 1, MaxNodes: 1})
+	w.add(2, 300, record.Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, Licenses: []record.License{{Name: "matlab", Count: 2}}})
 	w.plan()
-	w.add(3, 50, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1, Licenses: []License{{Name: "matlab", Count: 2}}})
+	w.add(3, 50, record.Request{Tasks: 4, MinNodes: 1, MaxNodes: 1, Licenses: []record.License{{Name: "matlab", Count: 2}}})
 	w.plan()
 	in := w.in
 	x, _ := w.s.Explain(&in, 3)
@@ -61,13 +62,13 @@ would start now: without --licenses, beside this job
 }
 
 func TestExplain(t *testing.T) {
-	w := newWorld(t, Params{}, 4, 4)
-	w.in.Nodes[3] = &Node{Name: "n4", CPUs: 2, MemMiB: 1000}
-	w.in.Nodes[2] = &Node{Name: "n3", CPUs: 4, MemMiB: 1000, State: NodeDrained, Reason: "fan broken"}
-	w.add(1, 100, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
-	w.add(2, 300, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	w := newWorld(t, record.Params{}, 4, 4)
+	w.in.Nodes[3] = &record.Node{Name: "n4", CPUs: 2, MemMiB: 1000}
+	w.in.Nodes[2] = &record.Node{Name: "n3", CPUs: 4, MemMiB: 1000, State: record.NodeDrained, Reason: "fan broken"}
+	w.add(1, 100, record.Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	w.add(2, 300, record.Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
 	w.plan()
-	w.add(3, 100, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	w.add(3, 100, record.Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
 	w.plan()
 	in := w.in
 	x, ok := w.s.Explain(&in, 3)
@@ -93,12 +94,12 @@ func TestExplainNamesOnlyWhatMustEnd(t *testing.T) {
 		cpus int
 		want string
 	}{{6, "job 2 ended"}, {7, "jobs 1 and 2 ended"}, {1, "job 1 or 2 ended"}} {
-		w := newWorld(t, Params{}, 1, 8)
-		w.add(1, 50, Request{Tasks: 2, MinNodes: 1, MaxNodes: 1})
-		w.add(2, 100, Request{Tasks: 6, MinNodes: 1, MaxNodes: 1})
+		w := newWorld(t, record.Params{}, 1, 8)
+		w.add(1, 50, record.Request{Tasks: 2, MinNodes: 1, MaxNodes: 1})
+		w.add(2, 100, record.Request{Tasks: 6, MinNodes: 1, MaxNodes: 1})
 		w.plan()
 		w.in.Now += 5
-		w.add(3, 10, Request{Tasks: tt.cpus, MinNodes: 1, MaxNodes: 1})
+		w.add(3, 10, record.Request{Tasks: tt.cpus, MinNodes: 1, MaxNodes: 1})
 		if tt.cpus == 1 {
 			w.in.Running[0].End = w.in.Running[1].End
 		}
@@ -112,14 +113,16 @@ func TestExplainNamesOnlyWhatMustEnd(t *testing.T) {
 
 // TestExplainCauses: what keeps a job off a node is named as the user asked for it.
 func TestExplainCauses(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 8)
-	w.in.Nodes[0] = &Node{Name: "n1", CPUs: 8, MemMiB: 1000, Gres: []Gres{{Name: "gpu", Type: "a100", Devices: []Device{{Index: 0}}}}}
-	w.in.Nodes[1] = &Node{Name: "n2", CPUs: 8, MemMiB: 1000, State: NodeMaint}
-	w.in.Reservations = []*Reservation{{Name: "maint", Start: 900, End: 4600, Nodes: []string{"n2"}, Users: []string{"root"}, Maint: true}}
-	w.add(1, 1000, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1})
+	w := newWorld(t, record.Params{}, 2, 8)
+	w.in.Nodes[0] = &record.Node{Name: "n1", CPUs: 8, MemMiB: 1000, Gres: []record.Gres{{Name: "gpu", Type: "a100",
+		Devices: []record.Device{{Index: 0}}}}}
+	w.in.Nodes[1] = &record.Node{Name: "n2", CPUs: 8, MemMiB: 1000, State: record.NodeMaint}
+	w.in.Reservations = []*record.Reservation{{Name: "maint", Start: 900, End: 4600, Nodes: []string{"n2"}, Users: []string{"root"},
+		Maint: true}}
+	w.add(1, 1000, record.Request{Tasks: 1, MinNodes: 1, MaxNodes: 1})
 	w.plan()
-	w.add(2, 1000, Request{Tasks: 1, Gres: []GresRequest{{Name: "gpu", Type: "h100", Count: 1}}})
-	w.add(3, 2000, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, Exclusive: true, Exclude: []string{"n2"}})
+	w.add(2, 1000, record.Request{Tasks: 1, Gres: []record.GresRequest{{Name: "gpu", Type: "h100", Count: 1}}})
+	w.add(3, 2000, record.Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, Exclusive: true, Exclude: []string{"n2"}})
 	w.plan()
 	for id, want := range map[uint32]string{
 		2: "2 nodes: 1 gpu:h100 not there (at most 0)\n",
@@ -130,7 +133,7 @@ func TestExplainCauses(t *testing.T) {
 			t.Errorf("of job %d:\n%s\nwant:\n%s", id, x, want)
 		}
 	}
-	w.add(4, 1000, Request{Tasks: 1, NodeList: []string{"n2"}})
+	w.add(4, 1000, record.Request{Tasks: 1, NodeList: []string{"n2"}})
 	w.plan()
 	in := w.in
 	x, _ := w.s.Explain(&in, 4)
@@ -143,15 +146,15 @@ func TestExplainCauses(t *testing.T) {
 // TestExplainDelays: a reservation that moves the start is named, also where the job waits for something else first; one that does not is
 // left out.
 func TestExplainDelays(t *testing.T) {
-	w := newWorld(t, Params{Weights: Weights{Basic: true}}, 1, 8)
-	w.add(1, 1000, Request{Tasks: 8, MinNodes: 1, MaxNodes: 1})
+	w := newWorld(t, record.Params{Weights: record.Weights{Basic: true}}, 1, 8)
+	w.add(1, 1000, record.Request{Tasks: 8, MinNodes: 1, MaxNodes: 1})
 	w.plan()
 	at := w.in.Now
-	window := func(name string, from, to int64) *Reservation {
-		return &Reservation{Name: name, Start: at + from, End: at + to, Nodes: []string{"n1"}, Users: []string{"root"}}
+	window := func(name string, from, to int64) *record.Reservation {
+		return &record.Reservation{Name: name, Start: at + from, End: at + to, Nodes: []string{"n1"}, Users: []string{"root"}}
 	}
-	w.in.Reservations = []*Reservation{window("night", 1500, 5100), window("later", 90_000, 99_000)}
-	w.add(2, 600, Request{Tasks: 8, MinNodes: 1, MaxNodes: 1})
+	w.in.Reservations = []*record.Reservation{window("night", 1500, 5100), window("later", 90_000, 99_000)}
+	w.add(2, 600, record.Request{Tasks: 8, MinNodes: 1, MaxNodes: 1})
 	w.plan()
 	in := w.in
 	x, _ := w.s.Explain(&in, 2)
@@ -162,11 +165,11 @@ func TestExplainDelays(t *testing.T) {
 
 // TestExplainAhead: what is ahead in the queue is named, and what of it would have to go.
 func TestExplainAhead(t *testing.T) {
-	w := newWorld(t, Params{Weights: Weights{Basic: true}}, 1, 8)
-	w.add(1, 1000, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	w := newWorld(t, record.Params{Weights: record.Weights{Basic: true}}, 1, 8)
+	w.add(1, 1000, record.Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
 	w.plan()
-	w.add(2, 1000, Request{Tasks: 8, MinNodes: 1, MaxNodes: 1})
-	w.add(3, 5000, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1}) // would delay 2
+	w.add(2, 1000, record.Request{Tasks: 8, MinNodes: 1, MaxNodes: 1})
+	w.add(3, 5000, record.Request{Tasks: 4, MinNodes: 1, MaxNodes: 1}) // would delay 2
 	w.plan()
 	in := w.in
 	x, _ := w.s.Explain(&in, 3)

@@ -6,15 +6,15 @@ import "github.com/sluice-hpc/sluice/sched/record"
 // to start, for squeue --start: a plan over the snapshot in which each of them
 // is promised a start. It is not a promise, and costs more than a pass: call it
 // now and then, or when asked. The scheduler's own index is left alone.
-func (s *Scheduler) Forecast(in *Snapshot, depth int) []Reserve {
+func (s *Scheduler) Forecast(in *record.Snapshot, depth int) []record.Reserve {
 	if s.forecaster == nil {
 		params := s.params
-		params.Policy, params.Preempt = Conservative, PreemptNone
+		params.Policy, params.Preempt = record.Conservative, record.PreemptNone
 		s.forecaster = New(params)
 	}
 	s.forecaster.params.Depth = depth
 	whole := *in
-	whole.Resume = Cursor{}
+	whole.Resume = record.Cursor{}
 	plan := s.forecaster.Plan(&whole)
 	out := plan.Reserve
 	for i := range out {
@@ -22,7 +22,7 @@ func (s *Scheduler) Forecast(in *Snapshot, depth int) []Reserve {
 	}
 	for i := range plan.Start {
 		st := &plan.Start[i]
-		r := Reserve{ID: st.Job.ID, Task: st.Task, Partition: st.Partition, At: in.Now, End: record.Add(in.Now, st.LimitS)}
+		r := record.Reserve{ID: st.Job.ID, Task: st.Task, Partition: st.Partition, At: in.Now, End: record.Add(in.Now, st.LimitS)}
 		for _, a := range st.Allocs {
 			r.Nodes = append(r.Nodes, a.Node)
 		}
@@ -36,16 +36,16 @@ func (s *Scheduler) Forecast(in *Snapshot, depth int) []Reserve {
 // what the whole plan would, unless there are so many before it that the budget
 // (Snapshot.Budget) ends first: then it is truncated. Like Explain it is for a
 // Scheduler of its own, or between passes.
-func (s *Scheduler) PlanTo(in *Snapshot, id uint32) *Plan {
+func (s *Scheduler) PlanTo(in *record.Snapshot, id uint32) *record.Plan {
 	whole := *in
-	whole.Resume = Cursor{}
+	whole.Resume = record.Cursor{}
 	s.follow(&whole)
 	params := s.params
 	defer func() {
 		s.params = params
 		s.ix.Renew()
 	}()
-	s.params.Policy, s.params.Depth = Conservative, 0
+	s.params.Policy, s.params.Depth = record.Conservative, 0
 	s.ix.Renew() // what is a fault is not the same to both
 	s.q.ChoosePrimaries()
 	return s.planner.Plan(&whole, s.q.JobOf(id))

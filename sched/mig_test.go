@@ -7,11 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-hpc/sluice/sched/record"
 	"pgregory.net/rapid"
 )
 
 // a100 are the profiles of an A100 with 40 GB (MIG User Guide, "A100 MIG Profiles").
-var a100 = []MigProfile{
+var a100 = []record.MigProfile{
 	{Name: "1g.5gb", Size: 1, Starts: []int{0, 1, 2, 3, 4, 5, 6}},
 	{Name: "1g.10gb", Size: 2, Starts: []int{0, 2, 4, 6}},
 	{Name: "2g.10gb", Size: 2, Starts: []int{0, 2, 4}},
@@ -25,22 +26,22 @@ var a100 = []MigProfile{
 }
 
 // cutWorld has one node with GPUs that are cut on demand.
-func cutWorld(t testingT, gpus int, p Params) *world {
+func cutWorld(t testingT, gpus int, p record.Params) *world {
 	w := newWorld(t, p, 1, 64)
-	g := Gres{Name: "gpu", Type: "a100", Count: int64(gpus), Profiles: a100}
+	g := record.Gres{Name: "gpu", Type: "a100", Count: int64(gpus), Profiles: a100}
 	for i := range gpus {
-		g.Devices = append(g.Devices, Device{Index: i})
+		g.Devices = append(g.Devices, record.Device{Index: i})
 	}
-	w.in.Nodes[0].Gres = []Gres{g}
+	w.in.Nodes[0].Gres = []record.Gres{g}
 	return w
 }
 
-func migJob(typ string, count int64) Request {
-	return Request{Tasks: 1, Gres: []GresRequest{{Name: "gpu", Type: typ, Count: count}}}
+func migJob(typ string, count int64) record.Request {
+	return record.Request{Tasks: 1, Gres: []record.GresRequest{{Name: "gpu", Type: typ, Count: count}}}
 }
 
 // cuts shows what runs: "1:a100_3g.20gb@0/4".
-func cutsOf(in *Snapshot) string {
+func cutsOf(in *record.Snapshot) string {
 	var out []string
 	for _, r := range in.Running {
 		for _, a := range r.Allocs {
@@ -60,7 +61,7 @@ func cutsOf(in *Snapshot) string {
 }
 
 func TestDynamicMIG(t *testing.T) {
-	w := cutWorld(t, 2, Params{})
+	w := cutWorld(t, 2, record.Params{})
 	w.add(1, 100, migJob("3g.20gb", 1))
 	w.add(2, 100, migJob("a100", 1))
 	w.add(3, 100, migJob("1g.5gb", 2))
@@ -83,7 +84,7 @@ func TestDynamicMIG(t *testing.T) {
 
 // TestFragmentsAreNotRoom: four slices are free, but not four in a row.
 func TestFragmentsAreNotRoom(t *testing.T) {
-	w := cutWorld(t, 1, Params{})
+	w := cutWorld(t, 1, record.Params{})
 	for id := uint32(1); id <= 7; id++ {
 		w.add(id, 100+int64(id), migJob("1g.5gb", 1))
 	}
@@ -114,9 +115,9 @@ func TestInstancesNeverOverlap(t *testing.T) {
 		w := cutWorld(
 			t,
 			rapid.IntRange(1, 3).Draw(t, "gpus"),
-			Params{
-				Placement: rapid.SampledFrom([]Placement{Pack, FGD, BestFit}).Draw(t, "placement"),
-				Policy:    rapid.SampledFrom([]Policy{EASY, Conservative}).Draw(t, "policy"),
+			record.Params{
+				Placement: rapid.SampledFrom([]record.Placement{record.Pack, record.FGD, record.BestFit}).Draw(t, "placement"),
+				Policy:    rapid.SampledFrom([]record.Policy{record.EASY, record.Conservative}).Draw(t, "policy"),
 			},
 		)
 		next := uint32(1)
@@ -130,7 +131,7 @@ func TestInstancesNeverOverlap(t *testing.T) {
 				next++
 			}
 			w.in.Now += rapid.Int64Range(0, 20).Draw(t, "later")
-			w.in.Running = slices.DeleteFunc(slices.Clone(w.in.Running), func(r *Run) bool { return r.End <= w.in.Now })
+			w.in.Running = slices.DeleteFunc(slices.Clone(w.in.Running), func(r *record.Run) bool { return r.End <= w.in.Now })
 			w.plan()
 			checkCuts(t, w)
 		}
@@ -144,7 +145,7 @@ func checkCuts(t *rapid.T, w *world) {
 			for i, d := range g.Devices {
 				span := uint64(0xff)
 				if g.Starts != nil {
-					p := a100[slices.IndexFunc(a100, func(p MigProfile) bool { return "a100_"+p.Name == g.Type })]
+					p := a100[slices.IndexFunc(a100, func(p record.MigProfile) bool { return "a100_"+p.Name == g.Type })]
 					if span = p.Span(g.Starts[i]); int64(bits.OnesCount64(span)) != g.Shares || !slices.Contains(p.Starts, g.Starts[i]) {
 						t.Fatalf("job %d has %s at slice %d", r.ID, g.Type, g.Starts[i])
 					}
@@ -160,10 +161,10 @@ func checkCuts(t *rapid.T, w *world) {
 
 // TestImpossibleInstance: a refusal says which instances there are.
 func TestImpossibleInstance(t *testing.T) {
-	w := cutWorld(t, 2, Params{})
+	w := cutWorld(t, 2, record.Params{})
 	for typ, want := range map[string]bool{"3g.20gb": true, "9g.90gb": false} {
 		r := migJob(typ, 1)
-		ok, why := Admissible(&Job{ID: 1, Request: &r, Partitions: []string{"p"}}, w.in.Nodes, w.in.Partitions)
+		ok, why := admissible(&record.Job{ID: 1, Request: &r, Partitions: []string{"p"}}, w.in.Nodes, w.in.Partitions)
 		if ok != want ||
 			!ok &&
 				!strings.HasSuffix(
@@ -174,7 +175,7 @@ func TestImpossibleInstance(t *testing.T) {
 		}
 	}
 	r := migJob("3g.20gb", 5)
-	if ok, _ := Admissible(&Job{ID: 1, Request: &r, Partitions: []string{"p"}}, w.in.Nodes, w.in.Partitions); ok {
+	if ok, _ := admissible(&record.Job{ID: 1, Request: &r, Partitions: []string{"p"}}, w.in.Nodes, w.in.Partitions); ok {
 		t.Error("five instances where four can be")
 	}
 }
@@ -193,8 +194,8 @@ func TestExplainNamesWhoHoldsTheGPU(t *testing.T) {
 		{1, "3g.20gb", 60, "job 2 or 3 ended"},
 		{2, "3g.20gb", 100, "job 2, 3 or 5 ended"},
 	} {
-		w := cutWorld(t, tt.gpus, Params{})
-		w.add(1, 50, Request{Tasks: 2})
+		w := cutWorld(t, tt.gpus, record.Params{})
+		w.add(1, 50, record.Request{Tasks: 2})
 		w.add(2, 60, migJob("3g.20gb", 1))
 		w.add(3, tt.ends3, migJob("4g.20gb", 1))
 		if tt.gpus == 2 {

@@ -20,26 +20,26 @@ type testingT interface {
 type world struct {
 	t  testingT
 	s  *Scheduler
-	in Snapshot
+	in record.Snapshot
 
 	most []int64 // of Limits
 }
 
-func newWorld(t testingT, p Params, nodes, cpus int) *world {
+func newWorld(t testingT, p record.Params, nodes, cpus int) *world {
 	w := &world{t: t, s: New(p)}
 	w.in.Now = 1000
-	part := &Partition{Name: "p"}
+	part := &record.Partition{Name: "p"}
 	for i := range nodes {
-		n := &Node{Name: fmt.Sprintf("n%d", i+1), CPUs: cpus, MemMiB: 1000}
+		n := &record.Node{Name: fmt.Sprintf("n%d", i+1), CPUs: cpus, MemMiB: 1000}
 		w.in.Nodes = append(w.in.Nodes, n)
 		part.Nodes = append(part.Nodes, n.Name)
 	}
-	w.in.Partitions = []*Partition{part}
+	w.in.Partitions = []*record.Partition{part}
 	return w
 }
 
-func (w *world) add(id uint32, limit int64, r Request) *Job {
-	j := &Job{ID: id, Request: &r, LimitS: limit, Submit: w.in.Now, Partitions: []string{"p"}, User: "u"}
+func (w *world) add(id uint32, limit int64, r record.Request) *record.Job {
+	j := &record.Job{ID: id, Request: &r, LimitS: limit, Submit: w.in.Now, Partitions: []string{"p"}, User: "u"}
 	w.in.Pending = append(w.in.Pending, j)
 	return j
 }
@@ -59,10 +59,10 @@ func (w *world) plan() string {
 	return showPlan(p)
 }
 
-func (w *world) apply(p *Plan) {
+func (w *world) apply(p *record.Plan) {
 	w.in.Pending = slices.Clone(w.in.Pending)
 	for i, j := range w.in.Pending {
-		if slices.ContainsFunc(p.Reserve, func(r Reserve) bool { return r.First && r.ID == j.ID }) {
+		if slices.ContainsFunc(p.Reserve, func(r record.Reserve) bool { return r.First && r.ID == j.ID }) {
 			promised := *j
 			promised.Promised = true
 			w.in.Pending[i] = &promised
@@ -72,7 +72,7 @@ func (w *world) apply(p *Plan) {
 	for _, st := range p.Start {
 		w.in.Running = append(
 			w.in.Running,
-			&Run{
+			&record.Run{
 				ID:        st.Job.ID,
 				Task:      st.Task,
 				Job:       st.Job,
@@ -97,9 +97,9 @@ func (w *world) apply(p *Plan) {
 }
 
 // lastWake is how long, in seconds, the last of the nodes of a start takes to be up.
-func lastWake(in *Snapshot, st *Start) (last int64) {
+func lastWake(in *record.Snapshot, st *record.Start) (last int64) {
 	for _, n := range in.Nodes {
-		if slices.ContainsFunc(st.Allocs, func(a Alloc) bool { return a.Node == n.Name }) {
+		if slices.ContainsFunc(st.Allocs, func(a record.Alloc) bool { return a.Node == n.Name }) {
 			last = max(last, n.WakeS)
 		}
 	}
@@ -107,7 +107,7 @@ func lastWake(in *Snapshot, st *Start) (last int64) {
 }
 
 func (w *world) took(id uint32, task int32) {
-	i := slices.IndexFunc(w.in.Pending, func(j *Job) bool { return j.ID == id })
+	i := slices.IndexFunc(w.in.Pending, func(j *record.Job) bool { return j.ID == id })
 	j := w.in.Pending[i]
 	if j.Array == nil || j.Array.Count() == 1 {
 		w.in.Pending = slices.Delete(w.in.Pending, i, i+1)
@@ -130,10 +130,10 @@ func (w *world) took(id uint32, task int32) {
 }
 
 func (w *world) end(id uint32) {
-	w.in.Running = slices.DeleteFunc(slices.Clone(w.in.Running), func(r *Run) bool { return r.ID == id })
+	w.in.Running = slices.DeleteFunc(slices.Clone(w.in.Running), func(r *record.Run) bool { return r.ID == id })
 }
 
-func showPlan(p *Plan) string {
+func showPlan(p *record.Plan) string {
 	var out []string
 	for _, s := range p.Start {
 		line := fmt.Sprintf("start %d", s.Job.ID)
@@ -162,13 +162,13 @@ func showPlan(p *Plan) string {
 
 // checkPlan: no node is oversubscribed by what runs and what starts, cores and
 // devices are held once, and every start is of a pending job.
-func checkPlan(t testingT, params *Params, in *Snapshot, p *Plan) {
+func checkPlan(t testingT, params *record.Params, in *record.Snapshot, p *record.Plan) {
 	t.Helper()
 	checkUsers(t, in, p)
 	cpus, mem := map[string]float64{}, map[string]int64{}
 	held := map[string]string{}
 	cores := map[string][]string{} // by core: the partition and depth of each job that has it
-	take := func(who string, j *Job, partition string, allocs []Alloc, suspended bool) {
+	take := func(who string, j *record.Job, partition string, allocs []record.Alloc, suspended bool) {
 		depth := int64(1)
 		for _, p := range in.Partitions {
 			if p.Name == partition {
@@ -218,7 +218,7 @@ func checkPlan(t testingT, params *Params, in *Snapshot, p *Plan) {
 }
 
 // checkSwitches: the nodes of a job are below one topmost switch, and on no more leaves than it wants, unless it has waited enough.
-func checkSwitches(t testingT, in *Snapshot, p *Plan) {
+func checkSwitches(t testingT, in *record.Snapshot, p *record.Plan) {
 	t.Helper()
 	where, known := map[string]string{}, false
 	for _, n := range in.Nodes {
@@ -246,13 +246,13 @@ func checkSwitches(t testingT, in *Snapshot, p *Plan) {
 }
 
 // checkLicenses: no more are in use than there are.
-func checkLicenses(t testingT, in *Snapshot, p *Plan) {
+func checkLicenses(t testingT, in *record.Snapshot, p *record.Plan) {
 	t.Helper()
 	left := map[string]int64{}
 	for _, l := range in.Licenses {
 		left[l.Name] = l.Count
 	}
-	use := func(j *Job) {
+	use := func(j *record.Job) {
 		for _, l := range j.Request.Licenses {
 			left[l.Name] -= l.Count
 		}
@@ -271,11 +271,11 @@ func checkLicenses(t testingT, in *Snapshot, p *Plan) {
 }
 
 // checkNamed: a job has all nodes that it names and none that it excludes.
-func checkNamed(t testingT, p *Plan) {
+func checkNamed(t testingT, p *record.Plan) {
 	t.Helper()
 	for _, s := range p.Start {
 		has := func(name string) bool {
-			return slices.ContainsFunc(s.Allocs, func(a Alloc) bool { return a.Node == name })
+			return slices.ContainsFunc(s.Allocs, func(a record.Alloc) bool { return a.Node == name })
 		}
 		r := s.Job.Request
 		if slices.ContainsFunc(r.Exclude, has) || slices.ContainsFunc(r.NodeList, func(name string) bool { return !has(name) }) {
@@ -293,7 +293,7 @@ func claim(t testingT, held map[string]string, what, who string) {
 }
 
 // checkReasons: a job that still waits has a reason, old or new.
-func checkReasons(t testingT, in *Snapshot, p *Plan) {
+func checkReasons(t testingT, in *record.Snapshot, p *record.Plan) {
 	t.Helper()
 	started := map[uint32]bool{}
 	for _, s := range p.Start {
@@ -301,10 +301,10 @@ func checkReasons(t testingT, in *Snapshot, p *Plan) {
 	}
 	said := map[uint32]bool{}
 	for _, r := range p.Reasons {
-		said[r.ID] = r.Code != "" && r.Code != None
+		said[r.ID] = r.Code != "" && r.Code != record.None
 	}
 	for _, j := range in.Pending {
-		if !started[j.ID] && !said[j.ID] && (j.Reason.Code == "" || j.Reason.Code == None) {
+		if !started[j.ID] && !said[j.ID] && (j.Reason.Code == "" || j.Reason.Code == record.None) {
 			t.Fatalf("job %d waits without a reason", j.ID)
 		}
 	}
@@ -318,13 +318,13 @@ func (w *world) want(want string) {
 }
 
 func TestEASY(t *testing.T) {
-	w := newWorld(t, Params{}, 1, 10)
-	w.add(1, 100, Request{Tasks: 6})
+	w := newWorld(t, record.Params{}, 1, 10)
+	w.add(1, 100, record.Request{Tasks: 6})
 	w.want("start 1 n1:6")
-	w.add(2, 100, Request{Tasks: 8}) // must wait for 1
-	w.add(3, 200, Request{Tasks: 3}) // would run past 1's end and 2 would wait: 10-8 = 2 are extra
-	w.add(4, 100, Request{Tasks: 3}) // ends in time
-	w.add(5, 500, Request{Tasks: 1}) // fits into what is extra
+	w.add(2, 100, record.Request{Tasks: 8}) // must wait for 1
+	w.add(3, 200, record.Request{Tasks: 3}) // would run past 1's end and 2 would wait: 10-8 = 2 are extra
+	w.add(4, 100, record.Request{Tasks: 3}) // ends in time
+	w.add(5, 500, record.Request{Tasks: 1}) // fits into what is extra
 	w.want("start 4 n1:3; start 5 n1:1; reserve 2 at 100 on n1; 2: Resources; 3: Priority")
 	w.in.Now += 100
 	w.end(1)
@@ -333,88 +333,88 @@ func TestEASY(t *testing.T) {
 }
 
 func TestAllOrNothing(t *testing.T) {
-	w := newWorld(t, Params{}, 4, 4)
-	w.add(1, 50, Request{MinNodes: 2, MaxNodes: 2, TasksPerNode: 3})
-	w.add(2, 60, Request{MinNodes: 3, MaxNodes: 3, TasksPerNode: 2})
-	w.add(3, 100, Request{Tasks: 1})
-	w.add(4, 10, Request{Tasks: 4})
+	w := newWorld(t, record.Params{}, 4, 4)
+	w.add(1, 50, record.Request{MinNodes: 2, MaxNodes: 2, TasksPerNode: 3})
+	w.add(2, 60, record.Request{MinNodes: 3, MaxNodes: 3, TasksPerNode: 2})
+	w.add(3, 100, record.Request{Tasks: 1})
+	w.add(4, 10, record.Request{Tasks: 4})
 	w.want("start 1 n1:3 n2:3; start 3 n1:1; start 4 n3:4; reserve 2 at 50 on n1,n2,n3; 2: Resources")
 }
 
 func TestFlexibleTasks(t *testing.T) {
-	w := newWorld(t, Params{}, 3, 4)
-	w.add(1, 50, Request{Tasks: 6})
+	w := newWorld(t, record.Params{}, 3, 4)
+	w.add(1, 50, record.Request{Tasks: 6})
 	w.want("start 1 n1:4 n2:2")
-	w.add(2, 50, Request{Tasks: 2})
+	w.add(2, 50, record.Request{Tasks: 2})
 	w.want("start 2 n2:2")
-	w.add(3, 50, Request{Tasks: 8})
+	w.add(3, 50, record.Request{Tasks: 8})
 	w.want("reserve 3 at 50 on n1,n2; 3: Resources")
 }
 
 func TestMemoryAndHold(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 4)
-	w.add(1, 50, Request{Tasks: 1, MemSaid: true}) // --mem=0
-	w.add(2, 50, Request{Tasks: 1, MemSaid: true, MemNodeMiB: 600})
-	w.add(3, 50, Request{Tasks: 1, MemSaid: true, MemNodeMiB: 600})
-	j := w.add(4, 50, Request{Tasks: 1})
-	j.Hold = HeldUser
-	w.add(5, 50, Request{Tasks: 2, MemCPUMiB: 200})
+	w := newWorld(t, record.Params{}, 2, 4)
+	w.add(1, 50, record.Request{Tasks: 1, MemSaid: true}) // --mem=0
+	w.add(2, 50, record.Request{Tasks: 1, MemSaid: true, MemNodeMiB: 600})
+	w.add(3, 50, record.Request{Tasks: 1, MemSaid: true, MemNodeMiB: 600})
+	j := w.add(4, 50, record.Request{Tasks: 1})
+	j.Hold = record.HeldUser
+	w.add(5, 50, record.Request{Tasks: 2, MemCPUMiB: 200})
 	w.want("start 1 n1:1; start 2 n2:1; start 5 n2:2; reserve 3 at 50 on n1; 3: Resources; 4: JobHeldUser")
 }
 
 func TestArray(t *testing.T) {
-	w := newWorld(t, Params{}, 1, 4)
-	j := w.add(1, 50, Request{Tasks: 1})
-	j.Array = &Array{Tasks: []TaskRange{{First: 3, Last: 99, Step: 2}}, Limit: 2}
+	w := newWorld(t, record.Params{}, 1, 4)
+	j := w.add(1, 50, record.Request{Tasks: 1})
+	j.Array = &record.Array{Tasks: []record.TaskRange{{First: 3, Last: 99, Step: 2}}, Limit: 2}
 	w.want("start 1_3 n1:1; start 1_5 n1:1; 1: JobArrayTaskLimit")
 	w.want("")
 }
 
 func TestPartitions(t *testing.T) {
-	w := newWorld(t, Params{}, 4, 2)
-	w.in.Partitions = []*Partition{
+	w := newWorld(t, record.Params{}, 4, 2)
+	w.in.Partitions = []*record.Partition{
 		{Name: "p", Nodes: []string{"n1", "n2"}},
-		{Name: "down", Nodes: []string{"n1"}, State: PartitionDown},
+		{Name: "down", Nodes: []string{"n1"}, State: record.PartitionDown},
 		{Name: "fast", Nodes: []string{"n1", "n2", "n3", "n4"}, PriorityTier: 9, MaxTimeS: 100, MaxNodes: 2},
 	}
-	w.add(1, 50, Request{Tasks: 2, CPUsPerTask: 1, MinNodes: 1, MaxNodes: 1})
-	w.add(2, 50, Request{Tasks: 2}).Partitions = []string{"p", "fast"}
-	w.add(3, 500, Request{Tasks: 1}).Partitions = []string{"fast"}
-	w.add(4, 50, Request{MinNodes: 3, MaxNodes: 3}).Partitions = []string{"fast"}
-	w.add(5, 50, Request{Tasks: 1}).Partitions = []string{"down"}
+	w.add(1, 50, record.Request{Tasks: 2, CPUsPerTask: 1, MinNodes: 1, MaxNodes: 1})
+	w.add(2, 50, record.Request{Tasks: 2}).Partitions = []string{"p", "fast"}
+	w.add(3, 500, record.Request{Tasks: 1}).Partitions = []string{"fast"}
+	w.add(4, 50, record.Request{MinNodes: 3, MaxNodes: 3}).Partitions = []string{"fast"}
+	w.add(5, 50, record.Request{Tasks: 1}).Partitions = []string{"down"}
 	w.want("start 2 n1:2; start 1 n2:2; 3: PartitionTimeLimit; 4: PartitionNodeLimit; 5: PartitionDown")
 }
 
 func TestNodesGone(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 2)
-	w.in.Nodes[1] = &Node{Name: "n2", CPUs: 2, MemMiB: 1000, State: NodeDown}
-	w.add(1, 50, Request{Tasks: 1, NodeList: []string{"n2"}})
-	w.add(2, 50, Request{MinNodes: 2, MaxNodes: 2})
-	w.add(3, 50, Request{Tasks: 1})
+	w := newWorld(t, record.Params{}, 2, 2)
+	w.in.Nodes[1] = &record.Node{Name: "n2", CPUs: 2, MemMiB: 1000, State: record.NodeDown}
+	w.add(1, 50, record.Request{Tasks: 1, NodeList: []string{"n2"}})
+	w.add(2, 50, record.Request{MinNodes: 2, MaxNodes: 2})
+	w.add(3, 50, record.Request{Tasks: 1})
 	w.want(
 		"start 3 n1:1; 1: ReqNodeNotAvail, UnavailableNodes:n2; 2: Nodes required for job are DOWN, DRAINED or reserved for jobs in " +
 			"higher priority partitions",
 	)
 	w.in.Nodes = slices.Clone(w.in.Nodes)
-	w.in.Nodes[1] = &Node{Name: "n2", CPUs: 2, MemMiB: 1000}
+	w.in.Nodes[1] = &record.Node{Name: "n2", CPUs: 2, MemMiB: 1000}
 	w.want("start 1 n2:1; start 2 n1:1 n2:1")
 }
 
 func TestFIFO(t *testing.T) {
-	w := newWorld(t, Params{Policy: FIFO}, 1, 4)
-	w.add(1, 50, Request{Tasks: 3})
-	w.add(2, 50, Request{Tasks: 2})
-	w.add(3, 50, Request{Tasks: 1})
+	w := newWorld(t, record.Params{Policy: record.FIFO}, 1, 4)
+	w.add(1, 50, record.Request{Tasks: 3})
+	w.add(2, 50, record.Request{Tasks: 2})
+	w.add(3, 50, record.Request{Tasks: 1})
 	w.want("start 1 n1:3; 2: Resources; 3: Priority")
 }
 
 func TestConservative(t *testing.T) {
-	w := newWorld(t, Params{Policy: Conservative}, 1, 4)
-	w.add(1, 50, Request{Tasks: 3})
-	w.add(2, 50, Request{Tasks: 2})
-	w.add(3, 50, Request{Tasks: 4})
-	w.add(4, 60, Request{Tasks: 1})
-	w.add(5, 60, Request{Tasks: 1})
+	w := newWorld(t, record.Params{Policy: record.Conservative}, 1, 4)
+	w.add(1, 50, record.Request{Tasks: 3})
+	w.add(2, 50, record.Request{Tasks: 2})
+	w.add(3, 50, record.Request{Tasks: 4})
+	w.add(4, 60, record.Request{Tasks: 1})
+	w.add(5, 60, record.Request{Tasks: 1})
 	w.want(
 		"start 1 n1:3; start 4 n1:1; reserve 2 at 50 on n1; reserve 3 at 100 on n1; reserve 5 at 150 on n1; 2: Resources; 3: Priority; " +
 			"5: Priority",
@@ -422,26 +422,26 @@ func TestConservative(t *testing.T) {
 }
 
 func TestPolicyOrder(t *testing.T) {
-	w := newWorld(t, Params{Order: ShortestFirst}, 1, 4)
-	w.add(1, 100, Request{Tasks: 2})
+	w := newWorld(t, record.Params{Order: record.ShortestFirst}, 1, 4)
+	w.add(1, 100, record.Request{Tasks: 2})
 	w.want("start 1 n1:2")
-	w.add(2, 100, Request{Tasks: 4})
-	w.add(3, 90, Request{Tasks: 2}).PredictedS = 80
-	w.add(4, 90, Request{Tasks: 2}).PredictedS = 10
+	w.add(2, 100, record.Request{Tasks: 4})
+	w.add(3, 90, record.Request{Tasks: 2}).PredictedS = 80
+	w.add(4, 90, record.Request{Tasks: 2}).PredictedS = 10
 	w.want("start 4 n1:2; reserve 2 at 100 on n1; 2: Resources; 3: Priority")
 }
 
 func TestReservation(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 2)
-	w.in.Reservations = []*Reservation{
+	w := newWorld(t, record.Params{}, 2, 2)
+	w.in.Reservations = []*record.Reservation{
 		{Name: "r", Start: 1100, End: 1200, Nodes: []string{"n1", "n9"}, Users: []string{"v"}},
 		{Name: "upside-down", Start: 9, End: 3, Nodes: []string{"n2"}},
 	}
-	w.add(1, 200, Request{Tasks: 2})
-	w.add(2, 100, Request{Tasks: 2})
-	w.add(3, 50, Request{Tasks: 1, Reservation: "r"}).User = "v"
-	w.add(4, 50, Request{Tasks: 1, Reservation: "r"})
-	w.add(5, 50, Request{Tasks: 1, Reservation: "gone"})
+	w.add(1, 200, record.Request{Tasks: 2})
+	w.add(2, 100, record.Request{Tasks: 2})
+	w.add(3, 50, record.Request{Tasks: 1, Reservation: "r"}).User = "v"
+	w.add(4, 50, record.Request{Tasks: 1, Reservation: "r"})
+	w.add(5, 50, record.Request{Tasks: 1, Reservation: "gone"})
 	w.want("start 1 n2:2; start 2 n1:2; 3: Reservation; 4: Reservation; 5: ReservationDeleted")
 	w.in.Now = 1100
 	w.end(2)
@@ -449,59 +449,59 @@ func TestReservation(t *testing.T) {
 }
 
 func TestLicenses(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 4)
-	w.in.Licenses = []License{{Name: "m", Count: 3}}
+	w := newWorld(t, record.Params{}, 2, 4)
+	w.in.Licenses = []record.License{{Name: "m", Count: 3}}
 	for id := uint32(1); id <= 3; id++ {
-		w.add(id, 50, Request{Tasks: 1, Licenses: []License{{Name: "m", Count: 2}}})
+		w.add(id, 50, record.Request{Tasks: 1, Licenses: []record.License{{Name: "m", Count: 2}}})
 	}
-	w.add(4, 500, Request{Tasks: 1, Licenses: []License{{Name: "m", Count: 1}}})
+	w.add(4, 500, record.Request{Tasks: 1, Licenses: []record.License{{Name: "m", Count: 1}}})
 	w.want("start 1 n1:1; start 4 n1:1; reserve 2 at 50 on n1; 2: Licenses; 3: Licenses")
 }
 
 // TestNothingChanged: a snapshot that says the same, in whatever order, leaves the index as it is.
 func TestNothingChanged(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 4)
-	w.in.Licenses = []License{{Name: "m", Count: 3}, {Name: "a", Count: 2}}
-	w.in.QOS = []*QOS{{Name: "urgent"}, {Name: "normal"}}
-	w.in.Partitions = append([]*Partition{{Name: "z", Nodes: []string{"n2", "n1"}}}, w.in.Partitions...)
-	w.in.Reservations = []*Reservation{
+	w := newWorld(t, record.Params{}, 2, 4)
+	w.in.Licenses = []record.License{{Name: "m", Count: 3}, {Name: "a", Count: 2}}
+	w.in.QOS = []*record.QOS{{Name: "urgent"}, {Name: "normal"}}
+	w.in.Partitions = append([]*record.Partition{{Name: "z", Nodes: []string{"n2", "n1"}}}, w.in.Partitions...)
+	w.in.Reservations = []*record.Reservation{
 		{Name: "y", Nodes: []string{"n2"}, Start: 1 << 30, End: 1<<30 + 60},
 		{Name: "x", Nodes: []string{"n1"}, Start: 1 << 30, End: 1<<30 + 60},
 	}
-	w.add(1, 50, Request{Tasks: 9, MinNodes: 1, MaxNodes: 1})
-	s := New(Params{})
+	w.add(1, 50, record.Request{Tasks: 9, MinNodes: 1, MaxNodes: 1})
+	s := New(record.Params{})
 	if n := s.Plan(&w.in).Stats.Changed; n == 0 {
 		t.Fatal("the first snapshot changed nothing")
 	}
 	if n := s.Plan(&w.in).Stats.Changed; n != 0 {
 		t.Errorf("the same snapshot changed %d records", n)
 	}
-	w.add(2, 50, Request{Tasks: 1, Licenses: []License{{Name: "m", Count: 2}}})
+	w.add(2, 50, record.Request{Tasks: 1, Licenses: []record.License{{Name: "m", Count: 2}}})
 	if n := s.Plan(&w.in).Stats.Changed; n != 1 {
 		t.Errorf("one more job changed %d records", n)
 	}
 }
 
 func TestGPUs(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 8)
-	gpus := func(typ string, n int) Gres {
-		g := Gres{Name: "gpu", Type: typ}
+	w := newWorld(t, record.Params{}, 2, 8)
+	gpus := func(typ string, n int) record.Gres {
+		g := record.Gres{Name: "gpu", Type: typ}
 		for i := range n {
-			g.Devices = append(g.Devices, Device{Index: i})
+			g.Devices = append(g.Devices, record.Device{Index: i})
 		}
 		return g
 	}
-	w.in.Nodes[0] = &Node{Name: "n1", CPUs: 8, MemMiB: 1000, Gres: []Gres{gpus("a", 4)}}
-	w.in.Nodes[1] = &Node{Name: "n2", CPUs: 8, MemMiB: 1000, Gres: []Gres{gpus("b", 2)}}
-	gres := func(typ string, n int64, per GresPer) []GresRequest {
-		return []GresRequest{{Name: "gpu", Type: typ, Count: n, Per: per}}
+	w.in.Nodes[0] = &record.Node{Name: "n1", CPUs: 8, MemMiB: 1000, Gres: []record.Gres{gpus("a", 4)}}
+	w.in.Nodes[1] = &record.Node{Name: "n2", CPUs: 8, MemMiB: 1000, Gres: []record.Gres{gpus("b", 2)}}
+	gres := func(typ string, n int64, per record.GresPer) []record.GresRequest {
+		return []record.GresRequest{{Name: "gpu", Type: typ, Count: n, Per: per}}
 	}
-	w.add(1, 100, Request{Tasks: 1, Gres: gres("", 1, PerNode)})
-	w.add(2, 100, Request{Tasks: 1, Gres: gres("a", 3, PerNode)})
-	w.add(3, 100, Request{Tasks: 1, Gres: gres("a", 2, PerNode)})
-	w.add(4, 1000, Request{Tasks: 1, Gres: gres("a", 1, PerNode)})
-	w.add(5, 1000, Request{Tasks: 1, Gres: gres("a", 1, PerNode)})
-	w.add(6, 10, Request{Tasks: 1, Gres: gres("", 3, PerJob)})
+	w.add(1, 100, record.Request{Tasks: 1, Gres: gres("", 1, record.PerNode)})
+	w.add(2, 100, record.Request{Tasks: 1, Gres: gres("a", 3, record.PerNode)})
+	w.add(3, 100, record.Request{Tasks: 1, Gres: gres("a", 2, record.PerNode)})
+	w.add(4, 1000, record.Request{Tasks: 1, Gres: gres("a", 1, record.PerNode)})
+	w.add(5, 1000, record.Request{Tasks: 1, Gres: gres("a", 1, record.PerNode)})
+	w.add(6, 10, record.Request{Tasks: 1, Gres: gres("", 3, record.PerJob)})
 	w.want(
 		"start 1 n2:1/gpu:b[0]; start 2 n1:1/gpu:a[0 1 2]; start 4 n1:1/gpu:a[3]; reserve 3 at 100 on n1; 3: Resources; 5: Priority; 6: " +
 			"Priority",
@@ -511,20 +511,20 @@ func TestGPUs(t *testing.T) {
 // TestBudget: a pass that may ask little still gets through a queue of which
 // only the last job can start.
 func TestBudget(t *testing.T) {
-	for _, order := range []Order{QueueOrder, Merit} {
-		w := newWorld(t, Params{Order: order}, 8, 4)
+	for _, order := range []record.Order{record.QueueOrder, record.Merit} {
+		w := newWorld(t, record.Params{Order: order}, 8, 4)
 		for i := range 8 {
-			w.add(uint32(i+1), 1000, Request{Tasks: 3})
+			w.add(uint32(i+1), 1000, record.Request{Tasks: 3})
 		}
 		w.plan()
 		for i := range 20 {
 			w.add(
 				uint32(i+10),
 				int64(2000+i),
-				Request{Tasks: 4, MinNodes: 1, MaxNodes: 1, CPUsPerTask: 1, Exclude: []string{fmt.Sprint("x", i)}},
+				record.Request{Tasks: 4, MinNodes: 1, MaxNodes: 1, CPUsPerTask: 1, Exclude: []string{fmt.Sprint("x", i)}},
 			) // not comparable with each other
 		}
-		w.add(99, 10, Request{Tasks: 1})
+		w.add(99, 10, record.Request{Tasks: 1})
 		w.in.Budget = 50
 		passes := 0
 		for {
@@ -545,17 +545,17 @@ func TestBudget(t *testing.T) {
 }
 
 func TestPreempt(t *testing.T) {
-	w := newWorld(t, Params{Preempt: PreemptPartition, PreemptMode: PreemptRequeue}, 2, 4)
+	w := newWorld(t, record.Params{Preempt: record.PreemptPartition, PreemptMode: record.PreemptRequeue}, 2, 4)
 	w.in.Partitions[0].GraceTimeS = 30
-	w.in.Partitions = append(w.in.Partitions, &Partition{Name: "high", Nodes: []string{"n1", "n2"}, PriorityTier: 5})
-	w.add(1, 1000, Request{Tasks: 3})
-	w.add(2, 1000, Request{Tasks: 2, MinNodes: 1, MaxNodes: 1})
+	w.in.Partitions = append(w.in.Partitions, &record.Partition{Name: "high", Nodes: []string{"n1", "n2"}, PriorityTier: 5})
+	w.add(1, 1000, record.Request{Tasks: 3})
+	w.add(2, 1000, record.Request{Tasks: 2, MinNodes: 1, MaxNodes: 1})
 	w.plan()
 	w.in.Now += 50
-	w.add(3, 1000, Request{Tasks: 2})
+	w.add(3, 1000, record.Request{Tasks: 2})
 	w.want("start 3 n2:2")
 	w.in.Now += 50
-	w.add(4, 100, Request{Tasks: 2, MinNodes: 1, MaxNodes: 1}).Partitions = []string{"high"}
+	w.add(4, 100, record.Request{Tasks: 2, MinNodes: 1, MaxNodes: 1}).Partitions = []string{"high"}
 	w.want("preempt 3 for 4; reserve 4 at 30 on n2; 4: Resources") // one has to go, and 3 has run for the shortest time
 	gone := *w.in.Running[2]
 	gone.NotPreemptable, gone.End = true, w.in.Now+30
@@ -564,25 +564,25 @@ func TestPreempt(t *testing.T) {
 	w.want("reserve 4 at 1 on n2") // its place is being made: nobody else has to go
 	w.end(3)
 	w.want("start 4 n2:2")
-	w.add(5, 100, Request{Tasks: 5, MinNodes: 1, MaxNodes: 1}).Partitions = []string{"high"}
+	w.add(5, 100, record.Request{Tasks: 5, MinNodes: 1, MaxNodes: 1}).Partitions = []string{"high"}
 	w.want("5: BadConstraints")
-	w.add(6, 100, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1}).Partitions = []string{"high"}
+	w.add(6, 100, record.Request{Tasks: 4, MinNodes: 1, MaxNodes: 1}).Partitions = []string{"high"}
 	w.want("preempt 1 for 6; reserve 6 at 30 on n1; 6: Resources") // 4 is of the same tier
 }
 
 // TestRangeOfNodes: a range of nodes is for as many as there are, without waiting for more (sbatch(1), -N).
 func TestRangeOfNodes(t *testing.T) {
-	w := newWorld(t, Params{}, 4, 4)
-	w.add(1, 50, Request{Tasks: 3, MinNodes: 2, MaxNodes: 4})
+	w := newWorld(t, record.Params{}, 4, 4)
+	w.add(1, 50, record.Request{Tasks: 3, MinNodes: 2, MaxNodes: 4})
 	w.want("start 1 n1:1 n2:1 n3:1")
-	w.add(2, 50, Request{Tasks: 6, MinNodes: 1, MaxNodes: 4})
+	w.add(2, 50, record.Request{Tasks: 6, MinNodes: 1, MaxNodes: 4})
 	w.want("start 2 n1:3 n2:1 n3:1 n4:1")
-	w.add(3, 50, Request{Tasks: 2, MinNodes: 1, MaxNodes: 3, UseMinNodes: true})
-	w.add(4, 50, Request{Tasks: 4, MinNodes: 1, MaxNodes: 4}) // three nodes have one CPU left or two
+	w.add(3, 50, record.Request{Tasks: 2, MinNodes: 1, MaxNodes: 3, UseMinNodes: true})
+	w.add(4, 50, record.Request{Tasks: 4, MinNodes: 1, MaxNodes: 4}) // three nodes have one CPU left or two
 	w.want("start 3 n2:2; start 4 n3:2 n4:2")
 	for id := range uint32(4) {
 		w.end(id + 1)
 	}
-	w.add(5, 50, Request{Tasks: 8, NodeCounts: []NodeCount{{Min: 2, Max: 2}, {Min: 8, Max: 8}}, MinNodes: 2, MaxNodes: 8})
+	w.add(5, 50, record.Request{Tasks: 8, NodeCounts: []record.NodeCount{{Min: 2, Max: 2}, {Min: 8, Max: 8}}, MinNodes: 2, MaxNodes: 8})
 	w.want("start 5 n1:4 n2:4")
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-hpc/sluice/sched/record"
 	"pgregory.net/rapid"
 )
 
@@ -39,7 +40,8 @@ func TestPromisesAreEarliest(t *testing.T) {
 	const each = 4
 	rapid.Check(t, func(t *rapid.T) {
 		longest := rapid.SampledFrom([]int64{2, 20}).Draw(t, "longest") // with few limits what was found out for one job serves the next
-		w := newWorld(t, Params{Policy: Conservative, Weights: Weights{Basic: true}}, rapid.IntRange(1, 3).Draw(t, "nodes"), each)
+		w := newWorld(t, record.Params{Policy: record.Conservative, Weights: record.Weights{Basic: true}},
+			rapid.IntRange(1, 3).Draw(t, "nodes"), each)
 		id := uint32(0)
 		for range rapid.IntRange(1, 6).Draw(t, "steps") {
 			for range rapid.IntRange(0, 4).Draw(t, "submit") {
@@ -48,7 +50,7 @@ func TestPromisesAreEarliest(t *testing.T) {
 				w.add(
 					id,
 					rapid.Int64Range(1, longest).Draw(t, "limit"),
-					Request{MinNodes: n, MaxNodes: n, TasksPerNode: rapid.IntRange(1, each).Draw(t, "tpn")},
+					record.Request{MinNodes: n, MaxNodes: n, TasksPerNode: rapid.IntRange(1, each).Draw(t, "tpn")},
 				)
 			}
 			in := w.in
@@ -82,7 +84,7 @@ func TestPromisesAreEarliest(t *testing.T) {
 			}
 			w.plan()
 			w.in.Now += rapid.Int64Range(1, 10).Draw(t, "dt")
-			w.in.Running = slices.DeleteFunc(slices.Clone(w.in.Running), func(r *Run) bool {
+			w.in.Running = slices.DeleteFunc(slices.Clone(w.in.Running), func(r *record.Run) bool {
 				return r.End <= w.in.Now || rapid.IntRange(0, 4).Draw(t, "early") == 0
 			})
 		}
@@ -90,7 +92,7 @@ func TestPromisesAreEarliest(t *testing.T) {
 }
 
 // placed is when and where the plan has a job begin.
-func placed(p *Plan, id uint32) (at int64, nodes []string) {
+func placed(p *record.Plan, id uint32) (at int64, nodes []string) {
 	for i := range p.Start {
 		if s := &p.Start[i]; s.Job.ID == id {
 			for _, a := range s.Allocs {
@@ -110,10 +112,10 @@ func placed(p *Plan, id uint32) (at int64, nodes []string) {
 // TestPlanToIsThePlan: as far as a job, and to the word what the whole plan says of it; of those behind it nothing.
 func TestPlanToIsThePlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t, Params{Weights: Weights{Basic: true}}, rapid.IntRange(1, 4).Draw(t, "nodes"), 4)
+		w := newWorld(t, record.Params{Weights: record.Weights{Basic: true}}, rapid.IntRange(1, 4).Draw(t, "nodes"), 4)
 		parts := []string{"p"}
 		if rapid.Bool().Draw(t, "two") {
-			w.in.Partitions = append(w.in.Partitions, &Partition{Name: "q", Nodes: []string{"n1"}})
+			w.in.Partitions = append(w.in.Partitions, &record.Partition{Name: "q", Nodes: []string{"n1"}})
 			parts = append(parts, "q")
 		}
 		for id := range uint32(rapid.IntRange(1, 12).Draw(t, "jobs")) {
@@ -121,12 +123,12 @@ func TestPlanToIsThePlan(t *testing.T) {
 			j := w.add(
 				id+1,
 				rapid.Int64Range(1, 3).Draw(t, "limit"),
-				Request{MinNodes: n, MaxNodes: n, TasksPerNode: rapid.IntRange(1, 4).Draw(t, "tpn")},
+				record.Request{MinNodes: n, MaxNodes: n, TasksPerNode: rapid.IntRange(1, 4).Draw(t, "tpn")},
 			)
 			j.Partitions = parts[:rapid.IntRange(1, len(parts)).Draw(t, "parts")]
 		}
 		in := w.in
-		whole := New(Params{Policy: Conservative, Weights: Weights{Basic: true}}).Plan(&in)
+		whole := New(record.Params{Policy: record.Conservative, Weights: record.Weights{Basic: true}}).Plan(&in)
 		for i, j := range in.Pending { // in the order of the queue
 			p := w.s.PlanTo(&in, j.ID)
 			at, nodes := placed(whole, j.ID)
@@ -147,9 +149,9 @@ func TestPlanToIsThePlan(t *testing.T) {
 
 // A job that the budget does not reach is said to be too far down the queue.
 func TestExplainTooFar(t *testing.T) {
-	w := newWorld(t, Params{Weights: Weights{Basic: true}}, 4, 4)
+	w := newWorld(t, record.Params{Weights: record.Weights{Basic: true}}, 4, 4)
 	for id := uint32(1); id <= 40; id++ {
-		w.add(id, int64(100+id), Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+		w.add(id, int64(100+id), record.Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
 	}
 	w.plan()
 	in := w.in
@@ -159,7 +161,7 @@ func TestExplainTooFar(t *testing.T) {
 		t.Errorf("of the second that waits: start %d, too far %v", x.Start, x.TooFar)
 	}
 	x, ok = w.s.Explain(&in, 40)
-	if !ok || !x.TooFar || x.Start != Forever ||
+	if !ok || !x.TooFar || x.Start != record.Forever ||
 		!strings.Contains(x.String(), "expected start not computed: too many jobs are ahead of this one\n") {
 		t.Errorf("of the last: start %d\n%s", x.Start, x)
 	}

@@ -6,38 +6,39 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sluice-hpc/sluice/sched/record"
 	"pgregory.net/rapid"
 )
 
 // randomWorld draws a small cluster with devices, features, partitions,
 // licenses and reservations.
 func randomWorld(t *rapid.T) *world {
-	params := Params{
-		Policy:       Policy(rapid.IntRange(0, 2).Draw(t, "policy")),
+	params := record.Params{
+		Policy:       record.Policy(rapid.IntRange(0, 2).Draw(t, "policy")),
 		Reservations: rapid.IntRange(0, 3).Draw(t, "reservations"),
-		Order:        Order(rapid.IntRange(0, 2).Draw(t, "order")),
+		Order:        record.Order(rapid.IntRange(0, 2).Draw(t, "order")),
 		GuardS:       rapid.Int64Range(0, 100).Draw(t, "guard"),
 		HeadGuardS:   rapid.Int64Range(0, 30).Draw(t, "headGuard"),
 		MaxWaitS:     rapid.Int64Range(0, 100).Draw(t, "maxWait"),
-		Preempt:      PreemptType(rapid.IntRange(0, 1).Draw(t, "preempt")),
-		PreemptMode:  PreemptMode(rapid.IntRange(1, 3).Draw(t, "preemptMode")),
-		Placement:    Placement(rapid.IntRange(0, 2).Draw(t, "placement")),
-		Weights:      Weights{Basic: rapid.Bool().Draw(t, "basic"), Age: 1000, JobSize: 500, CalcPeriodS: 20},
+		Preempt:      record.PreemptType(rapid.IntRange(0, 1).Draw(t, "preempt")),
+		PreemptMode:  record.PreemptMode(rapid.IntRange(1, 3).Draw(t, "preemptMode")),
+		Placement:    record.Placement(rapid.IntRange(0, 2).Draw(t, "placement")),
+		Weights:      record.Weights{Basic: rapid.Bool().Draw(t, "basic"), Age: 1000, JobSize: 500, CalcPeriodS: 20},
 	}
 	w := &world{t: t, s: New(params)}
 	w.in.Now = 1000
-	p, q := &Partition{
+	p, q := &record.Partition{
 		Name:     "p",
-		Share:    ShareMode(rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(t, "share")),
+		Share:    record.ShareMode(rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(t, "share")),
 		MaxShare: rapid.IntRange(0, 3).Draw(t, "maxShare"),
-	}, &Partition{
+	}, &record.Partition{
 		Name:          "q",
 		PriorityTier:  2,
 		MaxTimeS:      60,
 		ExclusiveUser: rapid.IntRange(0, 3).Draw(t, "alone") == 0,
 	}
 	for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
-		n := &Node{
+		n := &record.Node{
 			Name:     fmt.Sprintf("n%d", i),
 			CPUs:     rapid.IntRange(1, 8).Draw(t, "cpus"),
 			MemMiB:   100,
@@ -45,14 +46,14 @@ func randomWorld(t *rapid.T) *world {
 			WakeS:    rapid.SampledFrom([]int64{0, 0, 0, 7, 40}).Draw(t, "wake"),
 		}
 		if gpus := rapid.IntRange(0, 3).Draw(t, "gpus"); gpus > 0 {
-			g := Gres{Name: "gpu", Type: "t"}
+			g := record.Gres{Name: "gpu", Type: "t"}
 			for d := range gpus {
-				g.Devices = append(g.Devices, Device{Index: d})
+				g.Devices = append(g.Devices, record.Device{Index: d})
 			}
 			if rapid.Bool().Draw(t, "shared") {
 				g.Shared, g.Shares = "shard", 4
 			}
-			n.Gres = []Gres{g}
+			n.Gres = []record.Gres{g}
 		}
 		w.in.Nodes = append(w.in.Nodes, n)
 		p.Nodes = append(p.Nodes, n.Name)
@@ -65,11 +66,11 @@ func randomWorld(t *rapid.T) *world {
 			n.Switch = rapid.SampledFrom([]string{"x/s1", "x/s2", "x/y/s3", "z", ""}).Draw(t, "switch")
 		}
 	}
-	w.in.Partitions = []*Partition{p, q}
-	w.in.Licenses = []License{{Name: "l", Count: 3}}
+	w.in.Partitions = []*record.Partition{p, q}
+	w.in.Licenses = []record.License{{Name: "l", Count: 3}}
 	if rapid.Bool().Draw(t, "resv") {
 		start := rapid.Int64Range(990, 1100).Draw(t, "start")
-		r := &Reservation{
+		r := &record.Reservation{
 			Name:  "r",
 			Start: start,
 			End:   start + 50,
@@ -77,9 +78,9 @@ func randomWorld(t *rapid.T) *world {
 			Users: []string{"v"},
 			Flex:  rapid.Bool().Draw(t, "flex"),
 		}
-		w.in.Reservations = []*Reservation{r}
+		w.in.Reservations = []*record.Reservation{r}
 		if rapid.Bool().Draw(t, "again") {
-			r.Again = []Span{{Start: start + 100, End: start + 150}, {Start: start + 200, End: start + 250}}
+			r.Again = []record.Span{{Start: start + 100, End: start + 150}, {Start: start + 200, End: start + 250}}
 		}
 		r.Magnetic = rapid.Bool().Draw(t, "magnetic")
 		if rapid.Bool().Draw(t, "parts") {
@@ -94,7 +95,8 @@ func randomWorld(t *rapid.T) *world {
 func (w *world) limit(t *rapid.T) {
 	for _, what := range rapid.SampledFrom([][]string{nil, {"jobs", "jobs", "cpu", "gres/gpu", "node", "cpu", "wall"}}).Draw(t, "limits") {
 		each := len(w.in.Limits) > 4
-		w.in.Limits = append(w.in.Limits, Limit{What: what, PerJob: each, Reason: Code(fmt.Sprint("limit ", len(w.in.Limits)))})
+		w.in.Limits = append(w.in.Limits, record.Limit{What: what, PerJob: each,
+			Reason: record.Code(fmt.Sprint("limit ", len(w.in.Limits)))})
 		w.most = append(w.most, rapid.Int64Range(0, 6).Draw(t, "most"))
 	}
 	w.measure()
@@ -113,7 +115,7 @@ func (w *world) measure() {
 }
 
 // heldOf is how much of what is limited is allocated.
-func heldOf(what string, allocs []Alloc) (n int64) {
+func heldOf(what string, allocs []record.Alloc) (n int64) {
 	for _, a := range allocs {
 		switch what {
 		case "cpu":
@@ -133,24 +135,24 @@ func heldOf(what string, allocs []Alloc) (n int64) {
 }
 
 // reserveParts reserves some cores and devices of the nodes.
-func (w *world) reserveParts(t *rapid.T, r *Reservation) {
+func (w *world) reserveParts(t *rapid.T, r *record.Reservation) {
 	r.Nodes = nil
 	for _, n := range w.in.Nodes[:min(2, len(w.in.Nodes))] {
 		cpus := rapid.IntRange(1, n.CPUs).Draw(t, "reserved")
-		part := Alloc{Node: n.Name, CPUs: cpus}
+		part := record.Alloc{Node: n.Name, CPUs: cpus}
 		for k := range cpus {
 			part.Cores = part.Cores.Set(k)
 		}
 		if len(n.Gres) > 0 && rapid.Bool().Draw(t, "device") {
-			part.Gres = []GresAlloc{{Name: "gpu", Type: "t", Count: 1, Devices: []int{0}}}
+			part.Gres = []record.GresAlloc{{Name: "gpu", Type: "t", Count: 1, Devices: []int{0}}}
 		}
 		r.Nodes, r.Parts = append(r.Nodes, n.Name), append(r.Parts, part)
 	}
 }
 
-func (w *world) randomJob(t *rapid.T, id uint32) *Job {
+func (w *world) randomJob(t *rapid.T, id uint32) *record.Job {
 	nodes := rapid.IntRange(0, 3).Draw(t, "n")
-	r := Request{
+	r := record.Request{
 		MinNodes:      nodes,
 		MaxNodes:      nodes,
 		Tasks:         rapid.IntRange(0, 6).Draw(t, "tasks"),
@@ -163,11 +165,12 @@ func (w *world) randomJob(t *rapid.T, id uint32) *Job {
 	}
 	switch rapid.IntRange(0, 5).Draw(t, "gres") {
 	case 0:
-		r.Gres = []GresRequest{
-			{Name: "gpu", Count: rapid.Int64Range(1, 3).Draw(t, "g"), Per: GresPer(rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "per"))},
+		r.Gres = []record.GresRequest{
+			{Name: "gpu", Count: rapid.Int64Range(1, 3).Draw(t, "g"), Per: record.GresPer(rapid.SampledFrom([]int{0, 1, 3}).Draw(t,
+				"per"))},
 		}
 	case 1:
-		r.Gres = []GresRequest{{Name: "shard", Count: rapid.Int64Range(1, 4).Draw(t, "s")}}
+		r.Gres = []record.GresRequest{{Name: "shard", Count: rapid.Int64Range(1, 4).Draw(t, "s")}}
 	}
 	r.Switches, r.SwitchWaitS = rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "leaves"), 15
 	if rapid.IntRange(0, 9).Draw(t, "named") == 0 {
@@ -178,7 +181,7 @@ func (w *world) randomJob(t *rapid.T, id uint32) *Job {
 	}
 	r.Features = rapid.SampledFrom([]string{"", "", "", "a", "a|b", "[a|b]", "b*1"}).Draw(t, "features")
 	if rapid.IntRange(0, 4).Draw(t, "lic") == 0 {
-		r.Licenses = []License{{Name: "l", Count: 2}}
+		r.Licenses = []record.License{{Name: "l", Count: 2}}
 	}
 	if rapid.IntRange(0, 9).Draw(t, "inresv") == 0 {
 		r.Reservation = "r"
@@ -193,8 +196,8 @@ func (w *world) randomJob(t *rapid.T, id uint32) *Job {
 	}
 	j.Partitions = rapid.SampledFrom([][]string{{"p"}, {"q"}, {"p", "q"}, {"q", "p"}}).Draw(t, "parts")
 	if rapid.IntRange(0, 5).Draw(t, "array") == 0 {
-		j.Array = &Array{
-			Tasks: []TaskRange{{First: 1, Last: uint32(rapid.IntRange(1, 5).Draw(t, "last"))}},
+		j.Array = &record.Array{
+			Tasks: []record.TaskRange{{First: 1, Last: uint32(rapid.IntRange(1, 5).Draw(t, "last"))}},
 			Limit: rapid.IntRange(0, 2).Draw(t, "throttle"),
 		}
 	}
@@ -250,7 +253,7 @@ func TestRandomWorlds(t *testing.T) {
 	})
 }
 
-func (w *world) shuffled(seed int64) Snapshot {
+func (w *world) shuffled(seed int64) record.Snapshot {
 	r := rand.New(rand.NewSource(seed))
 	in := w.in
 	in.Nodes, in.Partitions, in.Pending, in.Running = slices.Clone(
@@ -271,7 +274,7 @@ func (w *world) shuffled(seed int64) Snapshot {
 
 // endSome ends what is over its limit, most of the time, and some of the rest.
 func (w *world) endSome(t *rapid.T) {
-	w.in.Running = slices.DeleteFunc(slices.Clone(w.in.Running), func(r *Run) bool {
+	w.in.Running = slices.DeleteFunc(slices.Clone(w.in.Running), func(r *record.Run) bool {
 		if r.End <= w.in.Now {
 			return rapid.IntRange(0, 9).Draw(t, "late") > 0
 		}
@@ -293,7 +296,7 @@ func (w *world) flap(t *rapid.T) {
 	}
 	i := rapid.IntRange(0, len(w.in.Nodes)-1).Draw(t, "node")
 	n := *w.in.Nodes[i]
-	n.State = NodeState(rapid.IntRange(0, 3).Draw(t, "state"))
+	n.State = record.NodeState(rapid.IntRange(0, 3).Draw(t, "state"))
 	w.in.Nodes = slices.Clone(w.in.Nodes)
 	w.in.Nodes[i] = &n
 }
@@ -303,7 +306,7 @@ func (w *world) flap(t *rapid.T) {
 // where the first that waits is promised one only after a time, or while few do.
 func TestPromiseKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t, Params{Weights: Weights{Basic: true}, Order: Order(rapid.IntRange(0, 2).Draw(t, "order")),
+		w := newWorld(t, record.Params{Weights: record.Weights{Basic: true}, Order: record.Order(rapid.IntRange(0, 2).Draw(t, "order")),
 			HeadGuardS: rapid.SampledFrom(
 				[]int64{0, 20, 1000},
 			).Draw(
@@ -319,7 +322,7 @@ func TestPromiseKept(t *testing.T) {
 				w.add(
 					id,
 					rapid.Int64Range(1, 60).Draw(t, "limit"),
-					Request{MinNodes: nodes, MaxNodes: nodes, TasksPerNode: rapid.IntRange(1, 4).Draw(t, "tpn")},
+					record.Request{MinNodes: nodes, MaxNodes: nodes, TasksPerNode: rapid.IntRange(1, 4).Draw(t, "tpn")},
 				)
 			}
 			in := w.in
@@ -344,7 +347,7 @@ func TestPromiseKept(t *testing.T) {
 				next = min(next, r.End)
 			}
 			w.in.Now = next
-			w.in.Running = slices.DeleteFunc(slices.Clone(w.in.Running), func(r *Run) bool { return r.End <= next })
+			w.in.Running = slices.DeleteFunc(slices.Clone(w.in.Running), func(r *record.Run) bool { return r.End <= next })
 		}
 	})
 }

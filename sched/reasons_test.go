@@ -1,6 +1,8 @@
 package sched
 
 import (
+	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 	"slices"
 	"strings"
 )
@@ -12,10 +14,10 @@ import (
 //     nodes of which nothing is promised to anybody. So whatever else is free is
 //     kept for a promise (FIFO keeps it for whoever stands before).
 //   - Every other reason is what the records say.
-func checkTrue(t testingT, params *Params, in *Snapshot, p *Plan) {
+func checkTrue(t testingT, params *record.Params, in *record.Snapshot, p *record.Plan) {
 	t.Helper()
 	c := count(in, p)
-	said := map[uint32]Reason{}
+	said := map[uint32]record.Reason{}
 	for _, r := range p.Reasons {
 		said[r.ID] = r.Reason
 	}
@@ -35,8 +37,8 @@ func checkTrue(t testingT, params *Params, in *Snapshot, p *Plan) {
 
 // counted is what runs and starts, added up.
 type counted struct {
-	in       *Snapshot
-	plan     *Plan
+	in       *record.Snapshot
+	plan     *record.Plan
 	nodes    map[string]*countedNode
 	licenses int64
 	gone     map[uint32]bool // jobs of which nothing waits any more
@@ -44,15 +46,15 @@ type counted struct {
 }
 
 type countedNode struct {
-	rec     *Node
+	rec     *record.Node
 	cpus    int
 	mem     int64
 	devices map[int]int64 // shares taken, 4 for whole
-	jobs    []*Job
+	jobs    []*record.Job
 	alone   []bool // whether each takes its nodes for its user alone
 }
 
-func count(in *Snapshot, p *Plan) *counted {
+func count(in *record.Snapshot, p *record.Plan) *counted {
 	c := &counted{in: in, plan: p, nodes: map[string]*countedNode{}, licenses: 3, gone: map[uint32]bool{}, active: map[uint32]int{}}
 	for _, n := range in.Nodes {
 		c.nodes[n.Name] = &countedNode{rec: n, cpus: n.CPUs, mem: n.MemMiB, devices: map[int]int64{}}
@@ -68,7 +70,7 @@ func count(in *Snapshot, p *Plan) *counted {
 	return c
 }
 
-func (c *counted) take(j *Job, partition string, allocs []Alloc) {
+func (c *counted) take(j *record.Job, partition string, allocs []record.Alloc) {
 	for _, l := range j.Request.Licenses {
 		c.licenses -= l.Count
 	}
@@ -91,28 +93,28 @@ func (c *counted) take(j *Job, partition string, allocs []Alloc) {
 }
 
 // lie is what speaks against the reason; "" when nothing does.
-func (c *counted) lie(params *Params, j *Job, code Code) string {
+func (c *counted) lie(params *record.Params, j *record.Job, code record.Code) string {
 	now := c.in.Now
 	resv := j.Request.Reservation
 	switch code {
-	case BeginTime:
+	case record.BeginTime:
 		return unless(j.Begin > now, "its time has come")
-	case JobArrayTaskLimit:
+	case record.JobArrayTaskLimit:
 		return unless(
 			j.Array != nil && j.Array.Limit > 0 && j.Array.Active+c.active[j.ID] >= j.Array.Limit,
 			"its array's limit is not reached",
 		)
-	case PartitionTimeLimit:
+	case record.PartitionTimeLimit:
 		return unless(
 			slices.Contains(j.Partitions, "q") && j.LimitS > 60 && (j.TimeMinS == 0 || j.TimeMinS > 60),
 			"no partition forbids its limit",
 		)
-	case WaitReservation, ReservationDeleted:
-		return unless(resv != "" && (code == WaitReservation) == (len(c.in.Reservations) > 0), "it is not about a reservation")
-	case WaitLicenses:
+	case record.WaitReservation, record.ReservationDeleted:
+		return unless(resv != "" && (code == record.WaitReservation) == (len(c.in.Reservations) > 0), "it is not about a reservation")
+	case record.WaitLicenses:
 		return unless(len(j.Request.Licenses) > 0 && (c.licenses < 2 || len(c.plan.Reserve) > 0), "the licenses are there")
-	case WaitResources, WaitPriority:
-		if params.Policy == FIFO || c.limited(j) || c.more(j) {
+	case record.WaitResources, record.WaitPriority:
+		if params.Policy == record.FIFO || c.limited(j) || c.more(j) {
 			return ""
 		}
 		for _, name := range j.Partitions {
@@ -120,19 +122,19 @@ func (c *counted) lie(params *Params, j *Job, code Code) string {
 				return "could start now in partition " + name
 			}
 		}
-	case BadConstraints, PartitionNodeLimit, PartitionConfig:
+	case record.BadConstraints, record.PartitionNodeLimit, record.PartitionConfig:
 		for _, name := range j.Partitions {
 			if resv == "" && c.possible(j, name) { // of a reservation there may be no nodes
 				return "could start in partition " + name + " if that were idle"
 			}
 		}
-	case ReqNodeNotAvail:
+	case record.ReqNodeNotAvail:
 		for _, r := range c.in.Reservations {
 			if len(r.Parts) == 0 && r.Start < now+j.LimitS || len(r.Again) > 0 {
 				return ""
 			}
 		}
-		gone := func(name string) bool { return c.nodes[name].rec.State != NodeUsable }
+		gone := func(name string) bool { return c.nodes[name].rec.State != record.NodeUsable }
 		return unless(slices.ContainsFunc(j.Request.NodeList, gone), "nothing is reserved until then, and the nodes it names are up")
 	default:
 		if strings.HasPrefix(string(code), "limit ") {
@@ -144,8 +146,8 @@ func (c *counted) lie(params *Params, j *Job, code Code) string {
 }
 
 // limited: of something that is limited less is left than the job asks for.
-func (c *counted) limited(j *Job) bool {
-	counts := Count(j.Request)
+func (c *counted) limited(j *record.Job) bool {
+	counts := sizing.Count(j.Request)
 	return slices.ContainsFunc(j.Limits, func(i int32) bool {
 		l := &c.in.Limits[i]
 		left := c.in.Left[i]
@@ -154,13 +156,13 @@ func (c *counted) limited(j *Job) bool {
 				left -= heldOf(l.What, s.Allocs)
 			}
 		}
-		return LimitNeed(l.What, &counts, j.LimitS) > left
+		return sizing.LimitNeed(l.What, &counts, j.LimitS) > left
 	})
 }
 
 // more: there are limits on it, and it may get more than it asks for: whole nodes, or more of them.
-func (c *counted) more(j *Job) bool {
-	return len(j.Limits) > 0 && (j.Request.Exclusive || c.in.Partitions[0].Share == ShareExclusive || j.Request.MinNodes != 1)
+func (c *counted) more(j *record.Job) bool {
+	return len(j.Limits) > 0 && (j.Request.Exclusive || c.in.Partitions[0].Share == record.ShareExclusive || j.Request.MinNodes != 1)
 }
 
 func unless(ok bool, why string) string {
@@ -171,37 +173,37 @@ func unless(ok bool, why string) string {
 }
 
 // possible is startable in an idle cluster.
-func (c *counted) possible(j *Job, partition string) bool {
+func (c *counted) possible(j *record.Job, partition string) bool {
 	in := *c.in
 	in.Running, in.Reservations = nil, nil
 	in.Nodes = nil
 	for _, n := range c.in.Nodes {
 		up := *n
-		up.State = NodeUsable
+		up.State = record.NodeUsable
 		in.Nodes = append(in.Nodes, &up)
 	}
-	return count(&in, &Plan{}).startable(j, partition)
+	return count(&in, &record.Plan{}).startable(j, partition)
 }
 
 // startable: enough nodes without a promise or a reservation of others have
 // room, for requests that can be judged node by node.
-func (c *counted) startable(j *Job, partition string) bool {
+func (c *counted) startable(j *record.Job, partition string) bool {
 	r := j.Request
-	part := c.in.Partitions[slices.IndexFunc(c.in.Partitions, func(p *Partition) bool { return p.Name == partition })]
+	part := c.in.Partitions[slices.IndexFunc(c.in.Partitions, func(p *record.Partition) bool { return p.Name == partition })]
 	want := max(1, r.MinNodes)
-	perJob := slices.ContainsFunc(r.Gres, func(g GresRequest) bool { return g.Per == PerJob })
+	perJob := slices.ContainsFunc(r.Gres, func(g record.GresRequest) bool { return g.Per == record.PerJob })
 	switch {
 	case want > 1 && (r.Tasks > 0 || perJob || r.Switches > 0),
 		len(r.NodeList)+len(r.Exclude) > 0,
-		part.Share == ShareYes,
-		part.Share == ShareForce:
+		part.Share == record.ShareYes,
+		part.Share == record.ShareForce:
 		return false // beyond these means
 	case part.MaxTimeS > 0 && j.LimitS > part.MaxTimeS, len(r.Licenses) > 0 && (c.licenses < 2 || len(c.plan.Reserve) > 0):
 		return false
 	}
 	fit, counts := 0, 0
 	roots := map[string]int{} // nodes by topmost switch, where switches are known
-	known := slices.ContainsFunc(c.in.Nodes, func(n *Node) bool { return n.Switch != "" })
+	known := slices.ContainsFunc(c.in.Nodes, func(n *record.Node) bool { return n.Switch != "" })
 	for _, name := range part.Nodes {
 		if n := c.nodes[name]; c.open(j, n) && n.holds(j, part) {
 			root, _, _ := strings.Cut(n.rec.Switch, "/")
@@ -222,7 +224,7 @@ func (c *counted) startable(j *Job, partition string) bool {
 }
 
 // open: the node is up, and neither promised nor reserved while the job would run.
-func (c *counted) open(j *Job, n *countedNode) bool {
+func (c *counted) open(j *record.Job, n *countedNode) bool {
 	end := c.in.Now + j.LimitS + n.rec.WakeS
 	if j.Request.MinNodes > 1 {
 		for _, other := range c.in.Nodes { // of several, the last to wake, whichever those are
@@ -250,11 +252,11 @@ func (c *counted) open(j *Job, n *countedNode) bool {
 			return false
 		}
 	}
-	return n.rec.State == NodeUsable
+	return n.rec.State == record.NodeUsable
 }
 
 // holds: there is room on the node for one node's part of the job.
-func (n *countedNode) holds(j *Job, part *Partition) bool {
+func (n *countedNode) holds(j *record.Job, part *record.Partition) bool {
 	r := j.Request
 	tasks := max(1, r.Tasks)
 	cpus := tasks * max(1, r.CPUsPerTask)
@@ -262,7 +264,7 @@ func (n *countedNode) holds(j *Job, part *Partition) bool {
 	if mem == 0 {
 		mem = n.rec.MemMiB
 	}
-	if (r.Exclusive || part.Share == ShareExclusive) && len(n.jobs) > 0 || n.cpus < cpus || n.mem < mem ||
+	if (r.Exclusive || part.Share == record.ShareExclusive) && len(n.jobs) > 0 || n.cpus < cpus || n.mem < mem ||
 		len(r.Features) == 1 && !slices.Contains(n.rec.Features, r.Features) {
 		return false
 	}
@@ -279,9 +281,9 @@ func (n *countedNode) holds(j *Job, part *Partition) bool {
 	return true
 }
 
-func (n *countedNode) gives(g GresRequest, tasks int) bool {
+func (n *countedNode) gives(g record.GresRequest, tasks int) bool {
 	want := g.Count
-	if g.Per == PerTask {
+	if g.Per == record.PerTask {
 		want *= int64(tasks)
 	}
 	whole, share := int64(0), false

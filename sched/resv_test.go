@@ -9,7 +9,7 @@ import (
 
 // checkReserved: nothing that starts has what a reservation of others has while
 // that lasts, and a job in a reservation has nothing else. Judged by counting.
-func checkReserved(t testingT, in *Snapshot, p *Plan) {
+func checkReserved(t testingT, in *record.Snapshot, p *record.Plan) {
 	t.Helper()
 	for i := range p.Start {
 		st := &p.Start[i]
@@ -34,7 +34,7 @@ func checkReserved(t testingT, in *Snapshot, p *Plan) {
 					continue
 				}
 				last := record.Add(end, lastWake(in, st))
-				for _, w := range append([]Span{{Start: r.Start, End: r.End}}, r.Again...) {
+				for _, w := range append([]record.Span{{Start: r.Start, End: r.End}}, r.Again...) {
 					if w.Start < last && in.Now < w.End && slices.Contains(r.Nodes, a.Node) && has(r, a, false) {
 						t.Fatalf(
 							"job %d starts on %s (cores %v) for %d s, which reservation %+v has",
@@ -52,7 +52,7 @@ func checkReserved(t testingT, in *Snapshot, p *Plan) {
 }
 
 // has: all of an allocation is the reservation's, or any of it.
-func has(r *Reservation, a *Alloc, all bool) bool {
+func has(r *record.Reservation, a *record.Alloc, all bool) bool {
 	if len(r.Parts) == 0 {
 		return true
 	}
@@ -78,23 +78,23 @@ func has(r *Reservation, a *Alloc, all bool) bool {
 }
 
 func TestReservationOfCores(t *testing.T) {
-	w := newWorld(t, Params{}, 1, 8)
-	w.in.Reservations = []*Reservation{
+	w := newWorld(t, record.Params{}, 1, 8)
+	w.in.Reservations = []*record.Reservation{
 		{
 			Name:  "r",
 			Start: 1000,
 			End:   1200,
 			Nodes: []string{"n1"},
 			Users: []string{"v"},
-			Parts: []Alloc{{Node: "n1", CPUs: 3, Cores: BitsOf(0, 1, 2)}},
+			Parts: []record.Alloc{{Node: "n1", CPUs: 3, Cores: record.BitsOf(0, 1, 2)}},
 		},
 	}
-	w.add(1, 50, Request{Tasks: 4})
-	w.add(2, 50, Request{Tasks: 2}) // one core is left to it until 1200
-	w.add(3, 50, Request{Tasks: 2, Reservation: "r"}).User = "v"
-	w.add(4, 50, Request{Tasks: 2, Reservation: "r"}).User = "v"
-	w.add(5, 500, Request{Tasks: 1, Reservation: "r"}).User = "v" // longer than the reservation
-	w.add(6, 500, Request{Tasks: 1})
+	w.add(1, 50, record.Request{Tasks: 4})
+	w.add(2, 50, record.Request{Tasks: 2}) // one core is left to it until 1200
+	w.add(3, 50, record.Request{Tasks: 2, Reservation: "r"}).User = "v"
+	w.add(4, 50, record.Request{Tasks: 2, Reservation: "r"}).User = "v"
+	w.add(5, 500, record.Request{Tasks: 1, Reservation: "r"}).User = "v" // longer than the reservation
+	w.add(6, 500, record.Request{Tasks: 1})
 	in := w.in
 	p := w.s.Plan(&in)
 	checkReserved(t, &in, p)
@@ -112,25 +112,25 @@ func TestReservationOfCores(t *testing.T) {
 
 // TestBeforeReservationOfCores: until it begins its cores are there for who is gone by then, and for nobody else.
 func TestBeforeReservationOfCores(t *testing.T) {
-	w := newWorld(t, Params{}, 1, 4)
-	w.in.Reservations = []*Reservation{
+	w := newWorld(t, record.Params{}, 1, 4)
+	w.in.Reservations = []*record.Reservation{
 		{
 			Name:  "r",
 			Start: 1100,
 			End:   1200,
 			Nodes: []string{"n1"},
 			Users: []string{"v"},
-			Parts: []Alloc{{Node: "n1", CPUs: 2, Cores: BitsOf(0, 1)}},
+			Parts: []record.Alloc{{Node: "n1", CPUs: 2, Cores: record.BitsOf(0, 1)}},
 		},
 	}
-	w.add(1, 500, Request{Tasks: 1})
-	w.add(2, 100, Request{Tasks: 2})
-	w.add(3, 101, Request{Tasks: 2})
+	w.add(1, 500, record.Request{Tasks: 1})
+	w.add(2, 100, record.Request{Tasks: 2})
+	w.add(3, 101, record.Request{Tasks: 2})
 	in := w.in
 	p := w.s.Plan(&in)
 	checkReserved(t, &in, p)
 	for _, st := range p.Start {
-		if st.Job.ID == 1 && st.Allocs[0].Cores.And(BitsOf(0, 1)).Count() > 0 {
+		if st.Job.ID == 1 && st.Allocs[0].Cores.And(record.BitsOf(0, 1)).Count() > 0 {
 			t.Errorf("job 1 would hold reserved cores: %v", st.Allocs[0].Cores.List())
 		}
 	}
@@ -139,14 +139,15 @@ func TestBeforeReservationOfCores(t *testing.T) {
 
 // TestReservedDevices: reserved devices are nobody else's.
 func TestReservedDevices(t *testing.T) {
-	w := newWorld(t, Params{}, 1, 8)
-	w.in.Nodes[0].Gres = []Gres{{Name: "gpu", Devices: []Device{{Index: 0}, {Index: 1}, {Index: 2}}}}
-	w.in.Reservations = []*Reservation{{Name: "r", Start: 1000, End: 1200, Nodes: []string{"n1"}, Users: []string{"v"},
-		Parts: []Alloc{{Node: "n1", CPUs: 2, Cores: BitsOf(0, 1), Gres: []GresAlloc{{Name: "gpu", Devices: []int{0, 1}}}}}}}
-	gpus := func(n int64) []GresRequest { return []GresRequest{{Name: "gpu", Count: n}} }
-	w.add(1, 50, Request{Tasks: 1, Gres: gpus(1)})
-	w.add(2, 50, Request{Tasks: 1, Gres: gpus(1)})
-	w.add(3, 50, Request{Tasks: 1, Gres: gpus(2), Reservation: "r"}).User = "v"
+	w := newWorld(t, record.Params{}, 1, 8)
+	w.in.Nodes[0].Gres = []record.Gres{{Name: "gpu", Devices: []record.Device{{Index: 0}, {Index: 1}, {Index: 2}}}}
+	w.in.Reservations = []*record.Reservation{{Name: "r", Start: 1000, End: 1200, Nodes: []string{"n1"}, Users: []string{"v"},
+		Parts: []record.Alloc{{Node: "n1", CPUs: 2, Cores: record.BitsOf(0, 1),
+			Gres: []record.GresAlloc{{Name: "gpu", Devices: []int{0, 1}}}}}}}
+	gpus := func(n int64) []record.GresRequest { return []record.GresRequest{{Name: "gpu", Count: n}} }
+	w.add(1, 50, record.Request{Tasks: 1, Gres: gpus(1)})
+	w.add(2, 50, record.Request{Tasks: 1, Gres: gpus(1)})
+	w.add(3, 50, record.Request{Tasks: 1, Gres: gpus(2), Reservation: "r"}).User = "v"
 	in := w.in
 	p := w.s.Plan(&in)
 	checkReserved(t, &in, p)
@@ -161,49 +162,50 @@ func TestReservedDevices(t *testing.T) {
 
 // TestRecurring: a job does not start into the repetition after the next, at the moment when one is over least of all.
 func TestRecurring(t *testing.T) {
-	w := newWorld(t, Params{}, 1, 4)
-	w.in.Reservations = []*Reservation{
+	w := newWorld(t, record.Params{}, 1, 4)
+	w.in.Reservations = []*record.Reservation{
 		{
 			Name:  "r",
 			Start: 900,
 			End:   1000,
-			Again: []Span{{Start: 1100, End: 1200}, {Start: 1300, End: 1400}},
+			Again: []record.Span{{Start: 1100, End: 1200}, {Start: 1300, End: 1400}},
 			Nodes: []string{"n1"},
 			Users: []string{"v"},
 		},
 	}
-	w.add(1, 150, Request{Tasks: 1})
-	w.add(2, 100, Request{Tasks: 1})
+	w.add(1, 150, record.Request{Tasks: 1})
+	w.add(2, 100, record.Request{Tasks: 1})
 	w.want("start 2 n1:1; reserve 1 at 400 on n1; 1: ReqNodeNotAvail, May be reserved for other job")
 }
 
 func TestMagnetic(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 4)
-	w.in.Reservations = []*Reservation{{Name: "r", Start: 900, End: 1500, Nodes: []string{"n2"}, Users: []string{"v"}, Magnetic: true}}
-	w.add(1, 100, Request{Tasks: 4}).User = "v"
-	w.add(2, 100, Request{Tasks: 4}).User = "v"
-	w.add(3, 100, Request{Tasks: 4}).User = "v"
-	w.add(4, 100, Request{Tasks: 4})
+	w := newWorld(t, record.Params{}, 2, 4)
+	w.in.Reservations = []*record.Reservation{{Name: "r", Start: 900, End: 1500, Nodes: []string{"n2"}, Users: []string{"v"},
+		Magnetic: true}}
+	w.add(1, 100, record.Request{Tasks: 4}).User = "v"
+	w.add(2, 100, record.Request{Tasks: 4}).User = "v"
+	w.add(3, 100, record.Request{Tasks: 4}).User = "v"
+	w.add(4, 100, record.Request{Tasks: 4})
 	w.want("start 1 n2:4; start 2 n1:4; reserve 3 at 100 on n1; 3: Resources; 4: Priority")
 }
 
 // TestWhoMayUseIt: users or groups, and accounts (scontrol(1)).
 func TestWhoMayUseIt(t *testing.T) {
 	for _, c := range []struct {
-		r    Reservation
+		r    record.Reservation
 		want bool
 	}{
-		{Reservation{Users: []string{"v"}}, true},
-		{Reservation{Users: []string{"u"}}, false},
-		{Reservation{Users: []string{"v"}, Accounts: []string{"other"}}, false},
-		{Reservation{Users: []string{"v"}, Accounts: []string{"acct"}}, true},
-		{Reservation{NotUsers: []string{"v"}}, false},
-		{Reservation{NotUsers: []string{"u"}}, true},
-		{Reservation{Groups: []uint32{7}}, true},
-		{Reservation{Groups: []uint32{8}}, false},
-		{Reservation{NotAccounts: []string{"acct"}}, false},
+		{record.Reservation{Users: []string{"v"}}, true},
+		{record.Reservation{Users: []string{"u"}}, false},
+		{record.Reservation{Users: []string{"v"}, Accounts: []string{"other"}}, false},
+		{record.Reservation{Users: []string{"v"}, Accounts: []string{"acct"}}, true},
+		{record.Reservation{NotUsers: []string{"v"}}, false},
+		{record.Reservation{NotUsers: []string{"u"}}, true},
+		{record.Reservation{Groups: []uint32{7}}, true},
+		{record.Reservation{Groups: []uint32{8}}, false},
+		{record.Reservation{NotAccounts: []string{"acct"}}, false},
 	} {
-		if got := c.r.Admits(&Job{User: "v", Account: "acct", Groups: []uint32{6, 7}}); got != c.want {
+		if got := c.r.Admits(&record.Job{User: "v", Account: "acct", Groups: []uint32{6, 7}}); got != c.want {
 			t.Errorf("%+v: %v", c.r, got)
 		}
 	}
@@ -211,27 +213,28 @@ func TestWhoMayUseIt(t *testing.T) {
 
 // TestReservedReasons: what keeps a job away is said of the jobs that it keeps away.
 func TestReservedReasons(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 4)
-	w.in.Reservations = []*Reservation{
+	w := newWorld(t, record.Params{}, 2, 4)
+	w.in.Reservations = []*record.Reservation{
 		{Name: "m", Start: 1100, End: 1200, Nodes: []string{"n1", "n2"}, Users: []string{"root"}, Maint: true},
 	}
-	w.add(1, 100, Request{Tasks: 4})
-	w.add(2, 101, Request{Tasks: 1})
+	w.add(1, 100, record.Request{Tasks: 4})
+	w.add(2, 101, record.Request{Tasks: 1})
 	w.want("start 1 n1:4; reserve 2 at 200 on n1; 2: ReqNodeNotAvail, Reserved for maintenance")
 
-	w = newWorld(t, Params{}, 2, 4)
-	w.in.Reservations = []*Reservation{{Name: "r", Start: 1000, End: 1200, Nodes: []string{"n1"}, Users: []string{"root"}}}
-	w.add(1, 100, Request{Tasks: 1, NodeList: []string{"n1"}})
-	w.add(2, 100, Request{Tasks: 1})
+	w = newWorld(t, record.Params{}, 2, 4)
+	w.in.Reservations = []*record.Reservation{{Name: "r", Start: 1000, End: 1200, Nodes: []string{"n1"}, Users: []string{"root"}}}
+	w.add(1, 100, record.Request{Tasks: 1, NodeList: []string{"n1"}})
+	w.add(2, 100, record.Request{Tasks: 1})
 	w.want("start 2 n2:1; reserve 1 at 200 on n1; 1: ReqNodeNotAvail, May be reserved for other job")
 }
 
 // TestMaxStartDelay: jobs of others may reach so far into a reservation, and may not begin in it.
 func TestMaxStartDelay(t *testing.T) {
-	w := newWorld(t, Params{}, 1, 4)
-	w.in.Reservations = []*Reservation{{Name: "r", Start: 1100, End: 1200, Nodes: []string{"n1"}, Users: []string{"v"}, MaxStartDelayS: 30}}
-	w.add(1, 130, Request{Tasks: 1})
-	w.add(2, 131, Request{Tasks: 1})
+	w := newWorld(t, record.Params{}, 1, 4)
+	w.in.Reservations = []*record.Reservation{{Name: "r", Start: 1100, End: 1200, Nodes: []string{"n1"}, Users: []string{"v"},
+		MaxStartDelayS: 30}}
+	w.add(1, 130, record.Request{Tasks: 1})
+	w.add(2, 131, record.Request{Tasks: 1})
 	in := w.in
 	if p := w.s.Plan(&in); len(p.Start) != 1 || p.Start[0].Job.ID != 1 || len(p.Reserve) != 1 || p.Reserve[0].At != 1200 {
 		t.Errorf("before: %s", showPlan(p))

@@ -6,12 +6,13 @@ import (
 	"github.com/sluice-hpc/sluice/sched/pass"
 	"github.com/sluice-hpc/sluice/sched/placement"
 	"github.com/sluice-hpc/sluice/sched/queue"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // Scheduler makes plans. Not safe for concurrent use; see the package comment
 // for what it remembers.
 type Scheduler struct {
-	params Params // the components below read it, too
+	params record.Params // the components below read it, too
 
 	ix      *index.Index
 	pl      *placement.Placer
@@ -23,7 +24,7 @@ type Scheduler struct {
 
 // New returns a Scheduler for one configuration. A changed configuration is a
 // new Scheduler.
-func New(p Params) *Scheduler {
+func New(p record.Params) *Scheduler {
 	s := &Scheduler{params: p}
 	s.reset(false)
 	return s
@@ -40,7 +41,7 @@ func (s *Scheduler) reset(byUser bool) {
 // Plan decides what starts now, what is promised to whom, and why the rest
 // waits. Deterministic: it depends on the snapshot alone, and not on the order
 // of its slices.
-func (s *Scheduler) Plan(in *Snapshot) *Plan {
+func (s *Scheduler) Plan(in *record.Snapshot) *record.Plan {
 	changed := s.follow(in)
 	s.q.ChoosePrimaries()
 	p := s.planner.Plan(in, nil)
@@ -51,7 +52,7 @@ func (s *Scheduler) Plan(in *Snapshot) *Plan {
 // follow makes the index and the queue say what the snapshot says, and returns how many
 // records differed. A change of what nodes, partitions or reservations are
 // (not of their state) starts over: it is rare, and exactness is worth more.
-func (s *Scheduler) follow(in *Snapshot) int {
+func (s *Scheduler) follow(in *record.Snapshot) int {
 	if s.ix.Now > in.Now || s.restructured(in) || s.pl.Remembers(idleShapes+2*len(s.q.Families)) {
 		s.reset(s.ix.ByUser)
 	}
@@ -76,14 +77,14 @@ func (s *Scheduler) follow(in *Snapshot) int {
 const idleShapes = 4096
 
 // restructured reports whether all has to be built anew.
-func (s *Scheduler) restructured(in *Snapshot) bool {
+func (s *Scheduler) restructured(in *record.Snapshot) bool {
 	return s.q.Restructured(in) || !s.ix.Empty() && (s.pl.Restructured(in) || s.ix.Restructured(in))
 }
 
 // Explain says why the pending job id waits in the snapshot. It costs up to a
 // conservative pass: call it on demand only, on a Scheduler of its own or
 // between passes. It reports false when the job is not pending.
-func (s *Scheduler) Explain(in *Snapshot, id uint32) (*Explanation, bool) {
+func (s *Scheduler) Explain(in *record.Snapshot, id uint32) (*explain.Explanation, bool) {
 	s.follow(in)
 	s.q.ChoosePrimaries()
 	j := s.q.JobOf(id)

@@ -1,13 +1,15 @@
 package sched
 
 import (
+	"github.com/sluice-hpc/sluice/sched/explain"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"slices"
 	"strings"
 	"testing"
 )
 
 // smallerOf is what is said of job id in the world's present state.
-func smallerOf(t *testing.T, w *world, id uint32) *Explanation {
+func smallerOf(t *testing.T, w *world, id uint32) *explain.Explanation {
 	t.Helper()
 	in := w.in
 	x, ok := New(w.s.params).Explain(&in, id)
@@ -26,17 +28,17 @@ func wantSmaller(t *testing.T, w *world, id uint32, want ...string) {
 
 // What would start now is tried on the plan itself, promises to others included, and is the most that does.
 func TestSmallerThatStarts(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 4)
-	w.add(1, 3600, Request{Tasks: 3, MinNodes: 1, MaxNodes: 1, MemSaid: true, MemNodeMiB: 700})
+	w := newWorld(t, record.Params{}, 2, 4)
+	w.add(1, 3600, record.Request{Tasks: 3, MinNodes: 1, MaxNodes: 1, MemSaid: true, MemNodeMiB: 700})
 	w.plan()
-	w.add(2, 7200, Request{MinNodes: 2, MaxNodes: 2, CPUsPerTask: 4})
+	w.add(2, 7200, record.Request{MinNodes: 2, MaxNodes: 2, CPUsPerTask: 4})
 	w.plan() // promised both nodes in an hour
-	w.add(3, 7200, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
-	w.add(4, 3000, Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	w.add(3, 7200, record.Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
+	w.add(4, 3000, record.Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})
 	w.plan() // 4 starts on n2
-	w.add(5, 600, Request{Tasks: 2, MinNodes: 1, MaxNodes: 1, MemSaid: true, MemNodeMiB: 500})
-	w.add(6, 600, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, MemSaid: true, MemNodeMiB: 500})
-	w.add(7, 7200, Request{Tasks: 2, CPUsPerTask: 1, MinNodes: 1, MaxNodes: 1, MemSaid: true})
+	w.add(5, 600, record.Request{Tasks: 2, MinNodes: 1, MaxNodes: 1, MemSaid: true, MemNodeMiB: 500})
+	w.add(6, 600, record.Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, MemSaid: true, MemNodeMiB: 500})
+	w.add(7, 7200, record.Request{Tasks: 2, CPUsPerTask: 1, MinNodes: 1, MaxNodes: 1, MemSaid: true})
 	w.plan()
 	wantSmaller(t, w, 3, "with --time=00:59:00 --ntasks=1, beside this job") // neither alone: n1 is promised whole in an hour
 	wantSmaller(t, w, 5, "with --ntasks=1 --mem=300M, beside this job")
@@ -50,10 +52,10 @@ func TestSmallerThatStarts(t *testing.T) {
 
 // Where nothing smaller starts beside a job, because its own promise is in the way, it may do so in its place.
 func TestSmallerInPlaceOf(t *testing.T) {
-	w := newWorld(t, Params{}, 3, 1)
-	w.add(1, 3600, Request{MinNodes: 1, MaxNodes: 1})
+	w := newWorld(t, record.Params{}, 3, 1)
+	w.add(1, 3600, record.Request{MinNodes: 1, MaxNodes: 1})
 	w.plan()
-	w.add(2, 7200, Request{MinNodes: 3, MaxNodes: 3, Tasks: 3})
+	w.add(2, 7200, record.Request{MinNodes: 3, MaxNodes: 3, Tasks: 3})
 	w.plan()
 	wantSmaller(t, w, 2, "with --nodes=2 --ntasks=2, in place of this job") // beside it it would take less of two things
 	w.in.Now += 3600 - 20                                                   // less than a minute is left
@@ -61,19 +63,21 @@ func TestSmallerInPlaceOf(t *testing.T) {
 }
 
 func TestSmallerDevices(t *testing.T) {
-	w := newWorld(t, Params{}, 1, 8)
-	w.in.Nodes[0] = &Node{
+	w := newWorld(t, record.Params{}, 1, 8)
+	w.in.Nodes[0] = &record.Node{
 		Name:   "n1",
 		CPUs:   8,
 		MemMiB: 1000,
-		Gres:   []Gres{{Name: "gpu", Devices: []Device{{Index: 0}, {Index: 1}, {Index: 2}, {Index: 3}}}},
+		Gres:   []record.Gres{{Name: "gpu", Devices: []record.Device{{Index: 0}, {Index: 1}, {Index: 2}, {Index: 3}}}},
 	}
-	w.add(1, 3600, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, Gres: []GresRequest{{Name: "gpu", Count: 1, Per: PerNode}}})
+	w.add(1, 3600, record.Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, Gres: []record.GresRequest{{Name: "gpu", Count: 1,
+		Per: record.PerNode}}})
 	w.plan()
-	w.add(2, 3600, Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, Gres: []GresRequest{{Name: "gpu", Count: 4, Per: PerNode}}})
+	w.add(2, 3600, record.Request{Tasks: 1, MinNodes: 1, MaxNodes: 1, Gres: []record.GresRequest{{Name: "gpu", Count: 4,
+		Per: record.PerNode}}})
 	w.plan()
 	wantSmaller(t, w, 2, "with --gres=gpu:3, in place of this job")
-	w.add(3, 600, Request{Tasks: 7, MinNodes: 1, MaxNodes: 1, Exclusive: true})
+	w.add(3, 600, record.Request{Tasks: 7, MinNodes: 1, MaxNodes: 1, Exclusive: true})
 	w.plan()
 	wantSmaller(t, w, 3, "without --exclusive, beside this job")
 }
@@ -83,23 +87,24 @@ func TestExplainBeyondPartition(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		limit int64
-		req   Request
-		part  func(*Partition)
+		req   record.Request
+		part  func(*record.Partition)
 		want  string
 	}{
-		{"nodes", 60, Request{MinNodes: 4}, nil,
+		{"nodes", 60, record.Request{MinNodes: 4}, nil,
 			"reason: PartitionConfig\nrequests 4 nodes, partition p has 3\nwould start now: with --nodes=3, in place of this job\n"},
-		{"CPUs", 60, Request{Tasks: 7}, nil,
+		{"CPUs", 60, record.Request{Tasks: 7}, nil,
 			"reason: PartitionConfig\nrequests 7 CPUs, partition p has 6\nwould start now: with --ntasks=6, in place of this job\n"},
-		{"time", 7200, Request{Tasks: 1}, func(p *Partition) { p.MaxTimeS = 3600 },
+		{"time", 7200, record.Request{Tasks: 1}, func(p *record.Partition) { p.MaxTimeS = 3600 },
 			"reason: PartitionTimeLimit\nrequests 02:00:00, partition p allows 01:00:00\nwould start now: with --time=01:00:00, in place of this job\n"},
-		{"most nodes", 60, Request{MinNodes: 3, MaxNodes: 3}, func(p *Partition) { p.MaxNodes = 2 },
+		{"most nodes", 60, record.Request{MinNodes: 3, MaxNodes: 3}, func(p *record.Partition) { p.MaxNodes = 2 },
 			"reason: PartitionNodeLimit\nrequests 3 nodes, partition p allows 2\nwould start now: with --nodes=2, in place of this job\n"},
-		{"fewest nodes", 60, Request{MinNodes: 1, MaxNodes: 1}, func(p *Partition) { p.MinNodes = 2 },
+		{"fewest nodes", 60, record.Request{MinNodes: 1, MaxNodes: 1}, func(p *record.Partition) { p.MinNodes = 2 },
 			"reason: PartitionNodeLimit\nrequests 1 node, partition p requires at least 2\n"},
-		{"down", 60, Request{Tasks: 1}, func(p *Partition) { p.State = PartitionDown }, "reason: PartitionDown\npartition p is down\n"},
+		{"down", 60, record.Request{Tasks: 1}, func(p *record.Partition) { p.State = record.PartitionDown },
+			"reason: PartitionDown\npartition p is down\n"},
 	} {
-		w := newWorld(t, Params{}, 3, 2)
+		w := newWorld(t, record.Params{}, 3, 2)
 		if c.part != nil {
 			c.part(w.in.Partitions[0])
 		}

@@ -2,22 +2,24 @@ package sched
 
 import (
 	"fmt"
+	"github.com/sluice-hpc/sluice/sched/placement"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"slices"
 	"strings"
 	"testing"
 )
 
 // aloneIn: a job takes its nodes for its user alone (sbatch(1), --exclusive=user; slurm.conf(5), ExclusiveUser).
-func aloneIn(in *Snapshot, partition string, j *Job) bool {
+func aloneIn(in *record.Snapshot, partition string, j *record.Job) bool {
 	return j.Request.ExclusiveUser ||
-		slices.ContainsFunc(in.Partitions, func(p *Partition) bool { return p.Name == partition && p.ExclusiveUser })
+		slices.ContainsFunc(in.Partitions, func(p *record.Partition) bool { return p.Name == partition && p.ExclusiveUser })
 }
 
 // checkUsers: no node has jobs of two users where one of them is there for its user alone.
-func checkUsers(t testingT, in *Snapshot, p *Plan) {
+func checkUsers(t testingT, in *record.Snapshot, p *record.Plan) {
 	t.Helper()
 	users, alone := map[string][]string{}, map[string]bool{}
-	see := func(j *Job, partition string, allocs []Alloc) {
+	see := func(j *record.Job, partition string, allocs []record.Alloc) {
 		for _, a := range allocs {
 			users[a.Node] = append(users[a.Node], j.User)
 			alone[a.Node] = alone[a.Node] || aloneIn(in, partition, j)
@@ -38,12 +40,12 @@ func checkUsers(t testingT, in *Snapshot, p *Plan) {
 
 // TestExclusiveUser: a partition with ExclusiveUser has its nodes to one user at a time, against jobs of other partitions as well.
 func TestExclusiveUser(t *testing.T) {
-	w := newWorld(t, Params{}, 2, 4)
-	open := &Partition{Name: "open", Nodes: w.in.Partitions[0].Nodes}
+	w := newWorld(t, record.Params{}, 2, 4)
+	open := &record.Partition{Name: "open", Nodes: w.in.Partitions[0].Nodes}
 	w.in.Partitions[0].ExclusiveUser = true
 	w.in.Partitions = append(w.in.Partitions, open)
 	add := func(id uint32, user, partition string, limit int64) {
-		j := w.add(id, limit, Request{Tasks: 1, MemSaid: true, MemNodeMiB: 10})
+		j := w.add(id, limit, record.Request{Tasks: 1, MemSaid: true, MemNodeMiB: 10})
 		j.User, j.Partitions = user, []string{partition}
 	}
 	where := func() map[string][]string {
@@ -79,10 +81,10 @@ func TestExclusiveUser(t *testing.T) {
 
 // TestRefusedUsers: no job is placed on a node that refuses its user's jobs, and one that no other node can hold is told so.
 func TestRefusedUsers(t *testing.T) {
-	w := newWorld(t, Params{}, 3, 8)
+	w := newWorld(t, record.Params{}, 3, 8)
 	w.in.Nodes[0].RefusesRoot, w.in.Nodes[0].RefusesBelow = true, 1000
 	w.in.Nodes[1].RefusesRoot = true
-	one := Request{Tasks: 8, MinNodes: 1, MaxNodes: 1}
+	one := record.Request{Tasks: 8, MinNodes: 1, MaxNodes: 1}
 	root, system := one, one
 	root.LowUID, system.LowUID = 1, 34
 	w.add(1, 50, root)
@@ -104,18 +106,20 @@ func TestRefusedUsers(t *testing.T) {
 	if got := x.String(); !strings.HasPrefix(got, "reason: BadConstraints, "+refused+"\n3 nodes: jobs of root refused\n") {
 		t.Errorf("explained: %s", got)
 	}
-	if n, why := NewAdmitter(&Params{}, &in).Admit(&Job{Request: &root, Partitions: []string{"p"}}); n != 0 || why != refused {
+	if n, why := placement.NewAdmitter(&record.Params{}, &in).Admit(&record.Job{Request: &root,
+		Partitions: []string{"p"}}); n != 0 || why != refused {
 		t.Errorf("admitted on %d nodes: %s", n, why)
 	}
 	named := system
 	named.NodeList = []string{"n1"}
-	if _, why := NewAdmitter(&Params{}, &in).Admit(&Job{Request: &named, Partitions: []string{"p"}}); why !=
+	if _, why := placement.NewAdmitter(&record.Params{}, &in).Admit(&record.Job{Request: &named, Partitions: []string{"p"}}); why !=
 		"jobs of uid 33 are refused by n1 (MinimumUID in node.conf)" {
 		t.Errorf("-w n1: %s", why)
 	}
 	for node, want := range map[string]string{"n1": "jobs of uid 65534 are refused by n1 (MinimumUID in node.conf)", "n2": ""} {
 		named.LowUID, named.NodeList = 65535, []string{node}
-		if _, why := NewAdmitter(&Params{}, &in).Admit(&Job{Request: &named, Partitions: []string{"p"}}); why != want {
+		if _, why := placement.NewAdmitter(&record.Params{}, &in).Admit(&record.Job{Request: &named,
+			Partitions: []string{"p"}}); why != want {
 			t.Errorf("nobody's with -w %s: %s", node, why)
 		}
 	}

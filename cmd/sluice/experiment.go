@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client/admin"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"github.com/sluice-hpc/sluice/sched/sim"
 )
 
@@ -21,18 +21,18 @@ type experiment struct {
 	exact            bool
 	copies           int
 	gaps, times      float64
-	weights          *sched.Weights
+	weights          *record.Weights
 	qos              map[string]uint32
 	halfLifeS        int64
 	plots            string
 }
 
 // weightOf are the names that --weights takes; those of slurm.conf are PriorityWeightAge and so on.
-var weightOf = map[string]func(*sched.Weights) *uint32{
-	"age":       func(w *sched.Weights) *uint32 { return &w.Age },
-	"fairshare": func(w *sched.Weights) *uint32 { return &w.FairShare },
-	"jobsize":   func(w *sched.Weights) *uint32 { return &w.JobSize },
-	"qos":       func(w *sched.Weights) *uint32 { return &w.QOS },
+var weightOf = map[string]func(*record.Weights) *uint32{
+	"age":       func(w *record.Weights) *uint32 { return &w.Age },
+	"fairshare": func(w *record.Weights) *uint32 { return &w.FairShare },
+	"jobsize":   func(w *record.Weights) *uint32 { return &w.JobSize },
+	"qos":       func(w *record.Weights) *uint32 { return &w.QOS },
 }
 
 func experimentOf(c *admin.Call) (*experiment, error) {
@@ -89,7 +89,7 @@ func (x *experiment) weigh(c *admin.Call) (err error) {
 		return err
 	}
 	list, err := numbers(c, "weights")
-	x.weights = &sched.Weights{}
+	x.weights = &record.Weights{}
 	for name, n := range list {
 		field := weightOf[name]
 		if field == nil {

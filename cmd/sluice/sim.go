@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/admin"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"github.com/sluice-hpc/sluice/sched/sim"
 )
 
@@ -136,7 +136,7 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-var placements = map[string]sched.Placement{"pack": sched.Pack, "fgd": sched.FGD, "bestfit": sched.BestFit}
+var placements = map[string]record.Placement{"pack": record.Pack, "fgd": record.FGD, "bestfit": record.BestFit}
 
 func runOpenb(c *admin.Call) error {
 	rule, ok := placements[c.String("placement")]

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
 	"github.com/sluice-hpc/sluice/sched/fit"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // Job makes the record of a new job from a specification, which it completes in place. Id, times and priority are the
@@ -53,7 +53,7 @@ func Settle(v *state.View, j *pb.JobRecord, held bool) *pb.Problem {
 	if p := checkGPUCounts(j.Spec); p != nil { // of the nodes that a constraint counts, too: or every later update would be refused
 		return p
 	}
-	c := sched.Count(convert.Request(j.Spec, v.Users()))
+	c := sizing.Count(convert.Request(j.Spec, v.Users()))
 	if p := checkTotals(j.Spec, &c); p != nil {
 		return p
 	}
@@ -73,7 +73,7 @@ const (
 )
 
 // checkTotals refuses a request whose parts are possible each and are more than can be counted when they are multiplied.
-func checkTotals(s *pb.JobSpec, c *sched.Counts) *pb.Problem {
+func checkTotals(s *pb.JobSpec, c *sizing.Counts) *pb.Problem {
 	switch {
 	case c.CPUs > maxTotal:
 		return pb.NewProblem(pb.CodeTooManyCPUs, "%d tasks on %d nodes with %d CPUs each are %d CPUs, at most %d can be requested", c.Tasks,
@@ -386,12 +386,12 @@ func Limit(p *pb.PartitionRecord, spec *pb.JobSpec) uint32 {
 // Size fills in what the request of a record comes to, as it is shown while the job waits.
 func Size(v *state.View, j *pb.JobRecord) {
 	nodes, _ := Feasible(v, j.Spec, true)
-	c := sched.Count(convert.Request(j.Spec, v.Users()))
+	c := sizing.Count(convert.Request(j.Spec, v.Users()))
 	size(v.Settings, j, &c, nodes)
 }
 
 // size writes down the least that a request comes to, and the number of nodes that it would start on if all were idle, when that is known.
-func size(st *state.Settings, j *pb.JobRecord, c *sched.Counts, nodes int) {
+func size(st *state.Settings, j *pb.JobRecord, c *sizing.Counts, nodes int) {
 	j.NumNodes, j.NumCpus, j.NumTasks = clamp32(c.Nodes), clamp32(c.CPUs), clamp32(c.Tasks)
 	var list []tres.Gres
 	for _, g := range c.Gres {

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // TestSize: what a waiting job is shown to ask for is the least that it can be given; products that no cluster has do not wrap around.
@@ -27,7 +27,7 @@ func TestSize(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := &pb.JobRecord{Spec: tt.spec}
-			c := sched.Count(convert.Request(j.Spec, state.Users{}))
+			c := sizing.Count(convert.Request(j.Spec, state.Users{}))
 			if size(&state.Settings{}, j, &c, 0); j.NumNodes != tt.nodes || j.NumCpus != tt.cpus || j.NumTasks != tt.tasks {
 				t.Errorf("%d nodes, %d CPUs, %d tasks, want %d, %d, %d", j.NumNodes, j.NumCpus, j.NumTasks, tt.nodes, tt.cpus, tt.tasks)
 			}

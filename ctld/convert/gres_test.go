@@ -7,7 +7,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // reported makes a node of what it reports.
@@ -17,7 +17,7 @@ func reported(gres string, cfg state.GresConfig, devices ...*pb.Device) *state.N
 	return n
 }
 
-func showGres(list []sched.Gres) string {
+func showGres(list []record.Gres) string {
 	var out []string
 	for _, g := range list {
 		text := fmt.Sprintf("%s:%s:%d", g.Name, g.Type, g.Count)

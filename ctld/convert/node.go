@@ -7,12 +7,12 @@ import (
 
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // Node makes the scheduler's record of a node. With all, it has also what it does not give out now (nodeGres).
-func Node(n *state.Node, all bool) *sched.Node {
-	s := &sched.Node{Name: n.Name, State: NodeState(n), Reason: n.Reason, CPUs: int(n.Cpus), Sockets: int(n.Sockets),
+func Node(n *state.Node, all bool) *record.Node {
+	s := &record.Node{Name: n.Name, State: NodeState(n), Reason: n.Reason, CPUs: int(n.Cpus), Sockets: int(n.Sockets),
 		CoresPerSocket: int(n.NodeRecord.Cores), Threads: int(n.Threads), MemMiB: int64(n.RealMemoryMib), SpecMemMiB: int64(n.MemSpecMib),
 		TmpMiB: int64(n.TmpDiskMib), Weight: int(n.Weight)}
 	s.RefusesRoot, s.RefusesBelow = n.RefusesRoot, n.RefusesBelow
@@ -31,37 +31,37 @@ func Node(n *state.Node, all bool) *sched.Node {
 // seconds rounds a moment up.
 func seconds(ns int64) int64 { return (ns + 1e9 - 1) / 1e9 }
 
-func NodeState(n *state.Node) sched.NodeState {
+func NodeState(n *state.Node) record.NodeState {
 	_, dozes := n.AsleepAt()
 	switch {
 	case n.State == pb.NodeState_NODE_FUTURE:
-		return sched.NodeFuture
+		return record.NodeFuture
 	case n.Asleep(), dozes:
-		return sched.NodeUsable
+		return record.NodeUsable
 	case n.State != pb.NodeState_NODE_IDLE || !n.LinkUp ||
 		n.StateFlags&(pb.NodeNoRespond|pb.NodeFail|state.PowerFlags|pb.NodeRebootIssued) != 0:
-		return sched.NodeDown
+		return record.NodeDown
 	case n.StateFlags&pb.NodeMaint != 0:
-		return sched.NodeMaint
+		return record.NodeMaint
 	case n.StateFlags&(pb.NodeDrain|pb.NodeInvalidReg) != 0 || len(n.Strays) > 0 || n.GoesDown():
-		return sched.NodeDrained
+		return record.NodeDrained
 	}
-	return sched.NodeUsable
+	return record.NodeUsable
 }
 
 // nodeGres are a node's generic resources: those that are not consumed are left out, any job may use them, and so are devices that
 // must not be given out now. With all, everything that the node could ever have counts: for what may be asked for.
-func nodeGres(n *state.Node, all bool) []sched.Gres {
+func nodeGres(n *state.Node, all bool) []record.Gres {
 	if n.Inv == nil {
 		return nil
 	}
-	var out []sched.Gres
+	var out []record.Gres
 	for i := range n.Inv.Kinds {
 		k := &n.Inv.Kinds[i]
 		switch {
 		case k.NoConsume || k.Shared:
 		case len(k.Devices) == 0 && (k.Name != "gpu" || k.Count == 0):
-			out = append(out, sched.Gres{Name: k.Name, Type: k.Type, Count: int64(k.Count)})
+			out = append(out, record.Gres{Name: k.Name, Type: k.Type, Count: int64(k.Count)})
 		default:
 			out = append(out, deviceGres(n, k, all)...)
 		}
@@ -70,7 +70,7 @@ func nodeGres(n *state.Node, all bool) []sched.Gres {
 }
 
 // deviceGres makes the scheduler's records of the devices of a kind: one for those that are worth the same number of shares.
-func deviceGres(n *state.Node, k *state.Kind, all bool) []sched.Gres {
+func deviceGres(n *state.Node, k *state.Kind, all bool) []record.Gres {
 	var groups [][]*pb.Device
 	last := uint32(0)
 	for _, d := range k.Devices {
@@ -85,22 +85,22 @@ func deviceGres(n *state.Node, k *state.Kind, all bool) []sched.Gres {
 		}
 		groups[i] = append(groups[i], d)
 	}
-	out := make([]sched.Gres, len(groups))
+	out := make([]record.Gres, len(groups))
 	for i, g := range groups {
-		out[i] = sched.Gres{Name: k.Name, Type: k.Type, Count: int64(len(g)), Shared: SharedAs(g[0]), Shares: int64(g[0].Shares),
+		out[i] = record.Gres{Name: k.Name, Type: k.Type, Count: int64(len(g)), Shared: SharedAs(g[0]), Shares: int64(g[0].Shares),
 			Profiles: profiles(n, g[0], all)}
 		for _, d := range g {
 			cores, _ := state.ParseCores(d.Cores) // not known when it cannot be read
-			out[i].Devices = append(out[i].Devices, sched.Device{Index: int(d.Index), Cores: sched.Bits(cores), Links: links(g, d)})
+			out[i].Devices = append(out[i].Devices, record.Device{Index: int(d.Index), Cores: record.Bits(cores), Links: links(g, d)})
 		}
 	}
 	if missing := int(min(k.Count, maxMissing)) - len(k.Devices); all && missing > 0 {
 		if len(out) == 0 {
-			out = append(out, sched.Gres{Name: k.Name, Type: k.Type})
+			out = append(out, record.Gres{Name: k.Name, Type: k.Type})
 		}
 		for range missing {
 			last++
-			out[0].Devices = append(out[0].Devices, sched.Device{Index: int(last)})
+			out[0].Devices = append(out[0].Devices, record.Device{Index: int(last)})
 			out[0].Count++
 		}
 	}
@@ -110,19 +110,19 @@ func deviceGres(n *state.Node, k *state.Kind, all bool) []sched.Gres {
 // sameWorth: two devices of a kind are of one record.
 func sameWorth(n *state.Node, a, b *pb.Device, all bool) bool {
 	return SharedAs(a) == SharedAs(b) && a.Shares == b.Shares && slices.EqualFunc(profiles(n, a, all), profiles(n, b, all),
-		func(p, q sched.MigProfile) bool {
+		func(p, q record.MigProfile) bool {
 			return p.Name == q.Name && p.Size == q.Size && slices.Equal(p.Starts, q.Starts)
 		})
 }
 
 // profiles are what a GPU may be cut into as jobs ask for it.
-func profiles(n *state.Node, d *pb.Device, all bool) []sched.MigProfile {
+func profiles(n *state.Node, d *pb.Device, all bool) []record.MigProfile {
 	if !n.GresConf.DynamicMIG || d.Shares > 0 || d.Parent != "" || !all && !state.Cuttable(d) {
 		return nil
 	}
-	var out []sched.MigProfile
+	var out []record.MigProfile
 	for _, p := range d.MigProfiles {
-		one := sched.MigProfile{Name: p.Name, Size: int(p.Size)}
+		one := record.MigProfile{Name: p.Name, Size: int(p.Size)}
 		for _, s := range p.Starts {
 			if s+p.Size > 64 {
 				return nil
@@ -179,8 +179,8 @@ func withheld(n *state.Node) []string {
 
 // GresAllocs turns the devices of a record into the scheduler's terms: by the index that the node gives each device now, which is
 // not always the one it had when the job started. What is gone is left out.
-func GresAllocs(n *state.Node, a *pb.NodeAlloc) []sched.GresAlloc {
-	var out []sched.GresAlloc
+func GresAllocs(n *state.Node, a *pb.NodeAlloc) []record.GresAlloc {
+	var out []record.GresAlloc
 	for _, d := range a.Devices {
 		index, name, typ, shares := int(d.Index), d.Name, d.Type, int64(d.Share)
 		var part *pb.GresDevice
@@ -199,7 +199,7 @@ func GresAllocs(n *state.Node, a *pb.NodeAlloc) []sched.GresAlloc {
 		}
 		i := len(out) - 1
 		if i < 0 || out[i].Name != name || out[i].Type != typ || out[i].Shares != shares {
-			out = append(out, sched.GresAlloc{Name: name, Type: typ, Shares: shares})
+			out = append(out, record.GresAlloc{Name: name, Type: typ, Shares: shares})
 			i++
 		}
 		if d.Count > 0 {

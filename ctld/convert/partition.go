@@ -5,14 +5,15 @@ import (
 
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-var partitionStates = map[string]sched.PartitionState{"UP": sched.PartitionUp, "DOWN": sched.PartitionDown, "DRAIN": sched.PartitionDrain,
-	"INACTIVE": sched.PartitionInactive}
+var partitionStates = map[string]record.PartitionState{"UP": record.PartitionUp, "DOWN": record.PartitionDown,
+	"DRAIN":    record.PartitionDrain,
+	"INACTIVE": record.PartitionInactive}
 
-func Partition(v *state.View, p *pb.PartitionRecord) *sched.Partition {
-	s := &sched.Partition{Name: p.Name, Nodes: v.PartitionNodes(p.Name), State: partitionStates[p.State],
+func Partition(v *state.View, p *pb.PartitionRecord) *record.Partition {
+	s := &record.Partition{Name: p.Name, Nodes: v.PartitionNodes(p.Name), State: partitionStates[p.State],
 		PriorityTier:   uint16(p.PriorityTier),
 		PriorityFactor: uint16(p.PriorityJobFactor), MaxTimeS: LimitS(p.MaxTimeS), DefaultTimeS: LimitS(p.DefaultTimeS),
 		MinNodes:       int(p.MinNodes),
@@ -32,14 +33,14 @@ func Partition(v *state.View, p *pb.PartitionRecord) *sched.Partition {
 	return s
 }
 
-var shareModes = map[string]sched.ShareMode{"NO": sched.ShareNo, "EXCLUSIVE": sched.ShareExclusive, "YES": sched.ShareYes,
-	"FORCE": sched.ShareForce}
+var shareModes = map[string]record.ShareMode{"NO": record.ShareNo, "EXCLUSIVE": record.ShareExclusive, "YES": record.ShareYes,
+	"FORCE": record.ShareForce}
 
-var PreemptModes = map[sched.PreemptMode]string{sched.PreemptRequeue: "REQUEUE", sched.PreemptCancel: "CANCEL",
-	sched.PreemptSuspend: "SUSPEND"}
+var PreemptModes = map[record.PreemptMode]string{record.PreemptRequeue: "REQUEUE", record.PreemptCancel: "CANCEL",
+	record.PreemptSuspend: "SUSPEND"}
 
 // PreemptMode reads PreemptMode= of a partition or the cluster; GANG and WITHIN say nothing of what happens to the victim.
-func PreemptMode(text string) sched.PreemptMode {
+func PreemptMode(text string) record.PreemptMode {
 	for _, word := range strings.Split(strings.ToUpper(text), ",") {
 		for mode, name := range PreemptModes {
 			if word == name {
@@ -47,7 +48,7 @@ func PreemptMode(text string) sched.PreemptMode {
 			}
 		}
 	}
-	return sched.PreemptOff
+	return record.PreemptOff
 }
 
 // LimitS turns a limit into the scheduler's: 0 is none.

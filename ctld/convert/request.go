@@ -10,11 +10,11 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // Request is what a specification asks for, in the scheduler's terms. users are those of the view.
-func Request(s *pb.JobSpec, users state.Users) *sched.Request {
+func Request(s *pb.JobSpec, users state.Users) *record.Request {
 	r := Anywhere(s, users)
 	r.NodeList, _ = hostlist.Expand(s.ReqNodes) // admit has read both
 	r.Exclude, _ = hostlist.Expand(s.ExcNodes)
@@ -22,8 +22,8 @@ func Request(s *pb.JobSpec, users state.Users) *sched.Request {
 }
 
 // Anywhere is Request without the lists of nodes, which may be long.
-func Anywhere(s *pb.JobSpec, users state.Users) *sched.Request {
-	r := &sched.Request{MinNodes: int(s.MinNodes), MaxNodes: int(s.MaxNodes), Tasks: int(s.NumTasks), CPUsPerTask: int(s.CpusPerTask),
+func Anywhere(s *pb.JobSpec, users state.Users) *record.Request {
+	r := &record.Request{MinNodes: int(s.MinNodes), MaxNodes: int(s.MaxNodes), Tasks: int(s.NumTasks), CPUsPerTask: int(s.CpusPerTask),
 		TasksPerNode: int(s.NtasksPerNode), MinCPUs: int(s.PnMinCpus), Overcommit: s.Overcommit, Sockets: int(s.SocketsPerNode),
 		CoresPerSocket: int(s.CoresPerSocket), ThreadsPerCore: int(s.ThreadsPerCore), MemNodeMiB: int64(s.MemPerNodeMib),
 		MemCPUMiB: int64(s.MemPerCpuMib),
@@ -60,7 +60,7 @@ func switches(text string) (count int, waitS int64) {
 	switch t, err := timespec.ParseSeconds(wait); {
 	case !timed || err != nil:
 	case t == timespec.Unlimited:
-		waitS = sched.Forever
+		waitS = record.Forever
 	default:
 		waitS = max(t, 1)
 	}
@@ -81,22 +81,22 @@ const maxGres = 1 << 40
 
 // GresRequests reads what a job asks for of generic resources (sbatch(1): --gres, --gpus and their relatives). Where one is asked
 // for in several ways they are ways to say the same: the finest counts, and admit has worked the numbers of tasks and nodes out.
-func GresRequests(s *pb.JobSpec) []sched.GresRequest {
+func GresRequests(s *pb.JobSpec) []record.GresRequest {
 	return GresOf(s.TresPerTask, s.TresPerSocket, s.TresPerNode, s.TresPerJob)
 }
 
 // GresOf is GresRequests of the texts alone; a step has the same four.
-func GresOf(perTask, perSocket, perNode, all string) []sched.GresRequest {
-	var out []sched.GresRequest
+func GresOf(perTask, perSocket, perNode, all string) []record.GresRequest {
+	var out []record.GresRequest
 	seen := map[string]bool{}
 	for _, part := range []struct {
 		text string
-		per  sched.GresPer
-	}{{perTask, sched.PerTask}, {perSocket, sched.PerSocket}, {perNode, sched.PerNode}, {all, sched.PerJob}} {
+		per  record.GresPer
+	}{{perTask, record.PerTask}, {perSocket, record.PerSocket}, {perNode, record.PerNode}, {all, record.PerJob}} {
 		list := slices.DeleteFunc(Gres(part.text), func(g tres.Gres) bool { return g.Count == 0 })
 		for _, g := range list {
 			if !seen[g.Name] {
-				out = append(out, sched.GresRequest{Name: g.Name, Type: g.Type, Count: int64(min(g.Count, maxGres)), Per: part.per})
+				out = append(out, record.GresRequest{Name: g.Name, Type: g.Type, Count: int64(min(g.Count, maxGres)), Per: part.per})
 			}
 		}
 		for _, g := range list {
@@ -113,8 +113,8 @@ func oneTaskPerGPU(s *pb.JobSpec) bool {
 }
 
 // Licenses reads "name:count,name" as sbatch(1) has it.
-func Licenses(text string) []sched.License {
-	var out []sched.License
+func Licenses(text string) []record.License {
+	var out []record.License
 	for _, part := range strings.Split(text, ",") {
 		name, count, counted := strings.Cut(part, ":")
 		n, err := strconv.ParseInt(count, 10, 64)
@@ -122,15 +122,15 @@ func Licenses(text string) []sched.License {
 			n = 1
 		}
 		if name != "" {
-			out = append(out, sched.License{Name: name, Count: n})
+			out = append(out, record.License{Name: name, Count: n})
 		}
 	}
 	return out
 }
 
 // nodeCounts reads "2,4,8" and "4-16:4".
-func nodeCounts(text string) []sched.NodeCount {
-	var out []sched.NodeCount
+func nodeCounts(text string) []record.NodeCount {
+	var out []record.NodeCount
 	for _, part := range strings.Split(text, ",") {
 		span, step, _ := strings.Cut(part, ":")
 		lo, hi, isRange := strings.Cut(span, "-")
@@ -138,7 +138,7 @@ func nodeCounts(text string) []sched.NodeCount {
 		if err != nil {
 			continue
 		}
-		c := sched.NodeCount{Min: a, Max: a, Step: 1}
+		c := record.NodeCount{Min: a, Max: a, Step: 1}
 		if b, err := strconv.Atoi(hi); isRange && err == nil {
 			c.Max = b
 		}

@@ -7,13 +7,13 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // Reservation is one as the scheduler sees it, without the times at which it recurs.
-func Reservation(v *state.View, r *pb.ReservationRecord) *sched.Reservation {
+func Reservation(v *state.View, r *pb.ReservationRecord) *record.Reservation {
 	has := func(flag string) bool { return slices.Contains(r.Flags, flag) }
-	s := &sched.Reservation{Name: r.Name, Start: Seconds(r.StartNs), End: CeilSeconds(r.EndNs), Groups: r.GroupIds, Maint: has("MAINT"),
+	s := &record.Reservation{Name: r.Name, Start: Seconds(r.StartNs), End: CeilSeconds(r.EndNs), Groups: r.GroupIds, Maint: has("MAINT"),
 		Overlap: has("OVERLAP"),
 		Flex:    has("FLEX"), Magnetic: has("MAGNETIC"), IgnoreJobs: has("IGNORE_JOBS"), MaxStartDelayS: int64(r.MaxStartDelayS)}
 	s.Users, s.NotUsers = allowed(r.Users)
@@ -24,7 +24,7 @@ func Reservation(v *state.View, r *pb.ReservationRecord) *sched.Reservation {
 	s.Nodes, _ = hostlist.Expand(r.Nodes) // the reactor has read it
 	for _, p := range r.Parts {
 		cores, _ := state.ParseCores(p.CpuIds)
-		s.Parts = append(s.Parts, sched.Alloc{Node: p.Node, CPUs: int(p.Cpus), Cores: units(v, p.Node, cores),
+		s.Parts = append(s.Parts, record.Alloc{Node: p.Node, CPUs: int(p.Cpus), Cores: units(v, p.Node, cores),
 			Gres: GresAllocs(v.Node(p.Node), p)})
 	}
 	return s
@@ -35,12 +35,12 @@ func Seconds(ns int64) int64     { return ns / 1e9 }
 func CeilSeconds(ns int64) int64 { return (ns + 1e9 - 1) / 1e9 }
 
 // units turns cores into what is allocated: the cores, or their threads (SelectTypeParameters=CR_CPU).
-func units(v *state.View, node string, cores state.Cores) sched.Bits {
+func units(v *state.View, node string, cores state.Cores) record.Bits {
 	n := v.Node(node)
 	if n == nil || v.Settings.WholeCores || n.Threads < 2 || n.Sockets*n.NodeRecord.Cores*n.Threads != n.Cpus {
-		return sched.Bits(cores)
+		return record.Bits(cores)
 	}
-	var out sched.Bits
+	var out record.Bits
 	for k := range cores.All() {
 		for t := range int(n.Threads) {
 			out = out.Set(k*int(n.Threads) + t)

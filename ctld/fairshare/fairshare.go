@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/fairtree"
 	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/state"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // Keeper keeps the factors up to date. Changed is an observer of the loop.
@@ -25,7 +25,7 @@ type Keeper struct {
 	Usage func(context.Context) ([]*acct.Share, error)
 	// Settings are whether fair share has a weight, and PriorityCalcPeriod.
 	Settings func() (weighs bool, period time.Duration)
-	Set      func([]sched.Share)
+	Set      func([]record.Share)
 	Log      *slog.Logger
 
 	poked chan struct{}
@@ -99,7 +99,7 @@ func (k *Keeper) stale(v *state.View) bool {
 	return false
 }
 
-func (k *Keeper) note(v *state.View, rows []*acct.Share) []sched.Share {
+func (k *Keeper) note(v *state.View, rows []*acct.Share) []record.Share {
 	k.of, k.known = v.Policy(), map[[2]string]bool{}
 	for j := range v.Jobs.All() { // also those who belong to no account, whose factor is 0
 		if state.Pending(j) {
@@ -110,7 +110,7 @@ func (k *Keeper) note(v *state.View, rows []*acct.Share) []sched.Share {
 }
 
 // Factors are the factors of all users who belong to an account, and while nobody does, of those who have used something or wait.
-func Factors(v *state.View, rows []*acct.Share) (out []sched.Share) {
+func Factors(v *state.View, rows []*acct.Share) (out []record.Share) {
 	var list []fairtree.Assoc
 	for _, a := range v.Policy().Assocs() {
 		one := fairtree.Assoc{ID: a.Id, Account: a.Account, User: a.User, Partition: a.Partition, Above: a.Parent, Shares: 1}
@@ -134,12 +134,12 @@ func Factors(v *state.View, rows []*acct.Share) (out []sched.Share) {
 	}
 	t.Weigh()
 	t.Users(func(n *fairtree.Node) {
-		out = append(out, sched.Share{Account: n.Account, User: n.User, Factor: n.Factor})
+		out = append(out, record.Share{Account: n.Account, User: n.User, Factor: n.Factor})
 		if n.Account == state.RootAccount { // that of jobs that name none
-			out = append(out, sched.Share{User: n.User, Factor: n.Factor})
+			out = append(out, record.Share{User: n.User, Factor: n.Factor})
 		}
 	})
-	slices.SortFunc(out, func(a, b sched.Share) int {
+	slices.SortFunc(out, func(a, b record.Share) int {
 		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.User, b.User))
 	})
 	return out

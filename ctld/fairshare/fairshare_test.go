@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor/policy"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // cluster is a controller's state of which nobody has defined any account yet.
@@ -54,7 +54,7 @@ func (c *cluster) submit(user, account string) {
 	c.do(reactor.Submit{Job: &pb.JobRecord{Spec: &pb.JobSpec{Name: "j", User: user, Uid: 1000, Account: account}}})
 }
 
-func byUser(list []sched.Share) map[string]float64 {
+func byUser(list []record.Share) map[string]float64 {
 	m := map[string]float64{}
 	for _, s := range list {
 		m[s.Account+"/"+s.User] = s.Factor
@@ -93,7 +93,7 @@ func TestKeeper(t *testing.T) {
 	k := New(Keeper{View: c.loop.View, Log: slog.New(slog.DiscardHandler),
 		Usage:    func(context.Context) ([]*acct.Share, error) { return c.used, nil },
 		Settings: func() (bool, time.Duration) { return true, time.Hour },
-		Set:      func(list []sched.Share) { c.set <- byUser(list) }})
+		Set:      func(list []record.Share) { c.set <- byUser(list) }})
 	c.loop.Observe(k.Changed)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

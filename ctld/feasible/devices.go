@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // maxNotes bounds what is said of devices.
@@ -43,11 +43,11 @@ func DeviceNotes(v *state.View, s *pb.JobSpec, differ bool) []string {
 			for i := range n.Inv.Kinds {
 				for _, d := range n.Inv.Kinds[i].Devices {
 					if why := state.Withheld(d); why != "" && slices.ContainsFunc(want,
-						func(g sched.GresRequest) bool { return means(&g, d) }) {
+						func(g record.GresRequest) bool { return means(&g, d) }) {
 						say(name, fmt.Sprintf("%s is not allocated to jobs: %s", state.DeviceName(d), why))
 					}
 					if why := state.Uncut(d); why != "" && n.GresConf.DynamicMIG &&
-						slices.ContainsFunc(want, func(g sched.GresRequest) bool { return state.Profile(d, g.Type) != nil }) {
+						slices.ContainsFunc(want, func(g record.GresRequest) bool { return state.Profile(d, g.Type) != nil }) {
 						say(name, state.DeviceName(d)+": "+why)
 					}
 				}
@@ -67,7 +67,7 @@ func DeviceNotes(v *state.View, s *pb.JobSpec, differ bool) []string {
 }
 
 // means: a request may be for a device, or a part of it.
-func means(g *sched.GresRequest, d *pb.Device) bool {
+func means(g *record.GresRequest, d *pb.Device) bool {
 	name := g.Name
 	if name == "shard" || name == "mps" {
 		name = "gpu"

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/placement"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
@@ -31,7 +32,7 @@ type Verdict struct {
 // judge keeps what is known of one layout.
 type judge struct {
 	mu       sync.Mutex
-	admitter *sched.Admitter
+	admitter *placement.Admitter
 	verdicts map[string]Verdict
 	names    Names
 }
@@ -55,7 +56,7 @@ func Of(v *state.View, s *pb.JobSpec, partitions []string) Verdict {
 	if known, ok := g.verdicts[key]; ok {
 		return known
 	}
-	job := &sched.Job{Request: req, Partitions: partitions}
+	job := &record.Job{Request: req, Partitions: partitions}
 	var out Verdict
 	if out.Nodes, out.Why = g.admitter.Admit(job); out.Nodes == 0 {
 		out.Outgrown = g.admitter.Outgrown(job)
@@ -75,14 +76,14 @@ func Memory(v *state.View, s *pb.JobSpec, partition string) string {
 	g := judgeOf(v)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.admitter.Memory(&sched.Job{Request: convert.Request(s, v.Users())}, partition)
+	return g.admitter.Memory(&record.Job{Request: convert.Request(s, v.Users())}, partition)
 }
 
 func judgeOf(v *state.View) *judge { return v.Derived(newJudge).(*judge) }
 
 // newJudge looks at a layout: every node as if it were up and gave out all it has.
 func newJudge(v *state.View) any {
-	var in sched.Snapshot
+	var in record.Snapshot
 	features, gres := map[string]bool{}, map[string]bool{}
 	for _, n := range v.Nodes() {
 		in.Nodes = append(in.Nodes, idleNode(n, features, gres))
@@ -93,15 +94,15 @@ func newJudge(v *state.View) any {
 	for _, r := range v.Reservations() {
 		in.Reservations = append(in.Reservations, convert.Reservation(v, r))
 	}
-	slices.SortFunc(in.Nodes, func(a, b *sched.Node) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(in.Partitions, func(a, b *sched.Partition) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(in.Nodes, func(a, b *record.Node) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(in.Partitions, func(a, b *record.Partition) int { return strings.Compare(a.Name, b.Name) })
 	set := v.Settings
-	params := sched.Params{WholeNodes: set.WholeNodes, WholeCores: set.WholeCores, NoMemory: !set.CountMemory}
-	return &judge{admitter: sched.NewAdmitter(&params, &in), verdicts: map[string]Verdict{}, names: namesOf(features, gres)}
+	params := record.Params{WholeNodes: set.WholeNodes, WholeCores: set.WholeCores, NoMemory: !set.CountMemory}
+	return &judge{admitter: placement.NewAdmitter(&params, &in), verdicts: map[string]Verdict{}, names: namesOf(features, gres)}
 }
 
 // idleNode is a node as if it were up and gave out all it has. It adds the names of its features and generic resources.
-func idleNode(n *state.Node, features, gres map[string]bool) *sched.Node {
+func idleNode(n *state.Node, features, gres map[string]bool) *record.Node {
 	for _, name := range strings.Split(n.Features+","+n.ActiveFeatures, ",") {
 		features[name] = true
 	}
@@ -112,8 +113,8 @@ func idleNode(n *state.Node, features, gres map[string]bool) *sched.Node {
 	}
 	s := convert.Node(n, true)
 	s.AwayUntil = 0
-	if s.State != sched.NodeFuture {
-		s.State, s.Reason = sched.NodeUsable, ""
+	if s.State != record.NodeFuture {
+		s.State, s.Reason = record.NodeUsable, ""
 	}
 	return s
 }

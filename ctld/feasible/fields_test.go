@@ -6,12 +6,12 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	"github.com/sluice-hpc/sluice/internal/test/fieldtest"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // judged is what requests are judged by of one node.
 type judged struct {
-	Node  *sched.Node
+	Node  *record.Node
 	Names Names
 }
 

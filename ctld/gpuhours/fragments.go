@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // maxLooked bounds the waiting jobs that one look judges, the first in their order; maxVisits, how many nodes it looks at for them in all:
@@ -155,7 +156,7 @@ func (w *want) ask(users state.Users, lists *lists) {
 	if s.ExcNodes != "" {
 		w.not = lists.read(s.ExcNodes).places
 	}
-	c := sched.Count(r)
+	c := sizing.Count(r)
 	if c.GPUs == 0 {
 		return
 	}
@@ -165,7 +166,7 @@ func (w *want) ask(users state.Users, lists *lists) {
 			return // several kinds of devices
 		}
 		w.typ = g.Type
-		fixed = fixed || g.Per == sched.PerNode || g.Per == sched.PerSocket
+		fixed = fixed || g.Per == record.PerNode || g.Per == record.PerSocket
 	}
 	w.judged, w.gpus, w.cpus, w.mem = true, c.GPUs, c.CPUs, c.MemMiB
 	if fixed {

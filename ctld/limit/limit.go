@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // Submit is what limits count besides TRES and what the scheduler counts: jobs that are pending or running.
@@ -48,31 +49,31 @@ type row struct {
 }
 
 var ofQOS = []row{
-	{setting: "MaxWall", what: sched.LimitWall, reason: "QOSMaxWallDurationPerJobLimit", perJob: true, instead: "MaxWall"},
+	{setting: "MaxWall", what: record.LimitWall, reason: "QOSMaxWallDurationPerJobLimit", perJob: true, instead: "MaxWall"},
 	{setting: "MaxTRESPerJob", reason: "QOSMax", perJob: true, instead: "MaxTRESPerJob"},
 	{setting: "MaxTRESMinsPerJob", reason: "QOSMax", perJob: true, mins: true, instead: "MaxTRESMinsPerJob"},
 	{setting: "MaxSubmitJobsPerAccount", what: Submit, reason: "MaxSubmitJobsPerAccount", account: true},
-	{setting: "MaxJobsPerAccount", what: sched.LimitJobs, reason: "MaxJobsPerAccount", account: true},
+	{setting: "MaxJobsPerAccount", what: record.LimitJobs, reason: "MaxJobsPerAccount", account: true},
 	{setting: "MaxTRESPerAccount", reason: "Max", account: true},
 	{setting: "MaxSubmitJobsPerUser", what: Submit, reason: "QOSMaxSubmitJobPerUserLimit", user: true, instead: "MaxSubmitJobs"},
 	{setting: "GrpSubmitJobs", what: Submit, reason: "QOSGrpSubmitJobsLimit", instead: "GrpSubmitJobs"},
-	{setting: "MaxJobsPerUser", what: sched.LimitJobs, reason: "QOSMaxJobsPerUserLimit", user: true, instead: "MaxJobs"},
-	{setting: "GrpJobs", what: sched.LimitJobs, reason: "QOSGrpJobsLimit", instead: "GrpJobs"},
+	{setting: "MaxJobsPerUser", what: record.LimitJobs, reason: "QOSMaxJobsPerUserLimit", user: true, instead: "MaxJobs"},
+	{setting: "GrpJobs", what: record.LimitJobs, reason: "QOSGrpJobsLimit", instead: "GrpJobs"},
 	{setting: "MaxTRESPerUser", reason: "QOSMax", user: true},
 	{setting: "GrpTRES", reason: "QOSGrp", instead: "GrpTRES"},
 }
 
 var ofUsers = []row{
-	{setting: "MaxWall", what: sched.LimitWall, reason: "AssocMaxWallDurationPerJobLimit", perJob: true},
+	{setting: "MaxWall", what: record.LimitWall, reason: "AssocMaxWallDurationPerJobLimit", perJob: true},
 	{setting: "MaxTRESPerJob", reason: "AssocMax", perJob: true},
 	{setting: "MaxTRESMinsPerJob", reason: "AssocMax", perJob: true, mins: true},
 	{setting: "MaxSubmitJobs", what: Submit, reason: "AssocMaxSubmitJobLimit"},
-	{setting: "MaxJobs", what: sched.LimitJobs, reason: "AssocMaxJobsLimit"},
+	{setting: "MaxJobs", what: record.LimitJobs, reason: "AssocMaxJobsLimit"},
 }
 
 var ofAccounts = []row{
 	{setting: "GrpSubmitJobs", what: Submit, reason: "AssocGrpSubmitJobsLimit"},
-	{setting: "GrpJobs", what: sched.LimitJobs, reason: "AssocGrpJobsLimit"},
+	{setting: "GrpJobs", what: record.LimitJobs, reason: "AssocGrpJobsLimit"},
 	{setting: "GrpTRES", reason: "AssocGrp"},
 }
 
@@ -148,7 +149,7 @@ func (r *row) limits(values []*pb.PolicyValue, g Group, who string) (out []Limit
 			}
 			l.Reason += r.suffix(l.What)
 			if r.mins {
-				l.What, l.Most = sched.LimitMins+l.What, int64(min(val.Value, math.MaxInt64/60)*60)
+				l.What, l.Most = record.LimitMins+l.What, int64(min(val.Value, math.MaxInt64/60)*60)
 			}
 		}
 		out = append(out, l)
@@ -207,7 +208,7 @@ func (l *Limit) Used(v *state.View) int64 {
 	switch l.What {
 	case Submit:
 		return u.Submitted
-	case sched.LimitJobs:
+	case record.LimitJobs:
 		return u.Jobs
 	}
 	return int64(u.TRES.Get(l.What))
@@ -227,9 +228,9 @@ func Refuses(v *state.View, j, old *pb.JobRecord) *pb.Problem {
 	}
 	q := v.Policy().QOS(strings.ToLower(j.Spec.GetQos()))
 	deny := slices.Contains(q.GetFlags(), "DenyOnLimit")
-	var counts sched.Counts
+	var counts sizing.Counts
 	if deny {
-		counts = sched.Count(convert.Request(j.Spec, v.Users()))
+		counts = sizing.Count(convert.Request(j.Spec, v.Users()))
 	}
 	var counted []Limit
 	if old != nil {
@@ -243,12 +244,12 @@ func Refuses(v *state.View, j, old *pb.JobRecord) *pb.Problem {
 				return refusal(&l, "%s has %d of %d jobs, this needs %d more", l.Who, used, l.Most, n)
 			}
 		case !deny:
-		case sched.LimitNeed(l.What, &counts, wall(j.TimeLimitS)) > l.Most:
+		case sizing.LimitNeed(l.What, &counts, wall(j.TimeLimitS)) > l.Most:
 			what := "%s may use %d of " + l.What + ", this needs more"
-			if l.What == sched.LimitWall {
+			if l.What == record.LimitWall {
 				what = "%s may run jobs for %d seconds, this needs more"
 			}
-			if tres, mins := strings.CutPrefix(l.What, sched.LimitMins); mins {
+			if tres, mins := strings.CutPrefix(l.What, record.LimitMins); mins {
 				return refusal(&l, "%s allows a job %d minutes of %s, this needs more", l.Who, l.Most/60, tres)
 			}
 			return refusal(&l, what, l.Who, l.Most)
@@ -262,22 +263,22 @@ func Notes(v *state.View, j *pb.JobRecord) (out []string) {
 	if !v.Settings.EnforceLimits {
 		return nil
 	}
-	counts := sched.Count(convert.Request(j.Spec, v.Users()))
+	counts := sizing.Count(convert.Request(j.Spec, v.Users()))
 	for _, l := range ofRecord(v, j) {
-		need := sched.LimitNeed(l.What, &counts, wall(j.TimeLimitS))
+		need := sizing.LimitNeed(l.What, &counts, wall(j.TimeLimitS))
 		used := l.Used(v)
 		if l.What == Submit || used+need <= l.Most {
 			continue
 		}
 		what := l.What
 		switch what {
-		case sched.LimitJobs:
+		case record.LimitJobs:
 			what = "running jobs"
-		case sched.LimitWall:
+		case record.LimitWall:
 			out = append(out, fmt.Sprintf("%s allows jobs of %s, this is longer (%s)", l.Who, timespec.Clock(l.Most), l.Reason))
 			continue
 		}
-		if tres, mins := strings.CutPrefix(what, sched.LimitMins); mins {
+		if tres, mins := strings.CutPrefix(what, record.LimitMins); mins {
 			out = append(out, fmt.Sprintf("%s allows a job %d minutes of %s, this needs %d until its time limit (%s)", l.Who,
 				l.Most/60, tres, need/60, l.Reason))
 		} else if l.PerJob {
@@ -305,13 +306,13 @@ func Allows(v *state.View, j *pb.JobRecord) bool {
 		switch l.What {
 		case Submit:
 			continue
-		case sched.LimitJobs:
+		case record.LimitJobs:
 			need = 1
-		case sched.LimitWall:
+		case record.LimitWall:
 			need = wall(j.TimeLimitS)
 		}
-		if tres, mins := strings.CutPrefix(l.What, sched.LimitMins); mins {
-			need = sched.Product(int64(held.Get(tres)), wall(j.TimeLimitS))
+		if tres, mins := strings.CutPrefix(l.What, record.LimitMins); mins {
+			need = record.Product(int64(held.Get(tres)), wall(j.TimeLimitS))
 		}
 		if l.Used(v)+need > l.Most {
 			return false
@@ -323,7 +324,7 @@ func Allows(v *state.View, j *pb.JobRecord) bool {
 // wall is a time limit of a record in seconds.
 func wall(limitS uint32) int64 {
 	if limitS == pb.Unlimited {
-		return sched.Forever
+		return record.Forever
 	}
 	return int64(limitS)
 }
@@ -334,7 +335,7 @@ func Shorten(v *state.View, j *pb.JobRecord) {
 		return
 	}
 	for _, l := range ofRecord(v, j) {
-		if l.What == sched.LimitWall && l.Most > 0 && wall(j.TimeLimitS) > l.Most {
+		if l.What == record.LimitWall && l.Most > 0 && wall(j.TimeLimitS) > l.Most {
 			j.Spec = state.CloneSpec(j.Spec)
 			j.TimeLimitS, j.Spec.TimeLimitS = uint32(l.Most), uint32(l.Most)
 		}

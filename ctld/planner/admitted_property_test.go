@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	"github.com/sluice-hpc/sluice/ctld/steps"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"pgregory.net/rapid"
 )
 
@@ -29,7 +29,7 @@ func newAdmittingWorld(t rapid.TB) *gpuWorld {
 	}
 	w.store = journal.NewMemory()
 	w.boot(state.New(w.cfg, "c", 1))
-	w.p = New(w.loop, sched.Params{Weights: sched.Weights{Basic: true}, WholeCores: true}, w.p.clock, discard())
+	w.p = New(w.loop, record.Params{Weights: record.Weights{Basic: true}, WholeCores: true}, w.p.clock, discard())
 	w.loop.Observe(w.p.Changed)
 	for _, n := range w.cfg.Nodes {
 		w.hello(n.Name)

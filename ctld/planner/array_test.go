@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
 	"github.com/sluice-hpc/sluice/sched/priority"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // apply makes plans and applies them until there is nothing more to start, and reports which tasks then run.
@@ -82,7 +82,7 @@ func TestPrioritiesAreShown(t *testing.T) {
 	cfg := config(3)
 	cfg.Settings = &set
 	b.do(reactor.Reconfigure{Config: cfg})
-	b.p.Configure(sched.Params{Weights: sched.Weights{JobSize: 1000, Age: 100000, MaxAgeS: 100000}})
+	b.p.Configure(record.Params{Weights: record.Weights{JobSize: 1000, Age: 100000, MaxAgeS: 100000}})
 	for range 5 {
 		b.submit(&pb.JobSpec{MinNodes: 3, MaxNodes: 3, Sharing: "exclusive"})
 	}

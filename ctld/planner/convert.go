@@ -11,14 +11,14 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-func pendingJob(v *state.View, j *pb.JobRecord, req *sched.Request) *sched.Job {
+func pendingJob(v *state.View, j *pb.JobRecord, req *record.Request) *record.Job {
 	if req == nil {
 		req = convert.Request(j.Spec, v.Users())
 	}
-	s := &sched.Job{ID: j.Id, Name: j.Spec.Name, User: j.Spec.User, Groups: j.Spec.Groups, Account: j.Spec.Account, QOS: j.Spec.Qos,
+	s := &record.Job{ID: j.Id, Name: j.Spec.Name, User: j.Spec.User, Groups: j.Spec.Groups, Account: j.Spec.Account, QOS: j.Spec.Qos,
 		Request:    req,
 		Partitions: strings.Split(convert.PartitionList(v, j.Spec), ","), Submit: convert.Seconds(j.SubmitNs),
 		Eligible: convert.Seconds(j.EligibleNs),
@@ -28,7 +28,7 @@ func pendingJob(v *state.View, j *pb.JobRecord, req *sched.Request) *sched.Job {
 	if j.Spec.TimeLimitS != 0 {
 		s.LimitS = int64(j.Spec.TimeLimitS)
 		if j.Spec.TimeLimitS == pb.Unlimited {
-			s.LimitS = sched.Forever
+			s.LimitS = record.Forever
 		}
 	}
 	if j.Spec.Priority != 0 {
@@ -38,43 +38,43 @@ func pendingJob(v *state.View, j *pb.JobRecord, req *sched.Request) *sched.Job {
 	}
 	switch {
 	case j.DependencyNever:
-		s.Dependency = sched.DependencyNever
+		s.Dependency = record.DependencyNever
 	case j.Dependency != "":
-		s.Dependency = sched.DependencyWaits
+		s.Dependency = record.DependencyWaits
 	}
 	if j.Priority == 0 {
-		s.Hold, s.Priority = sched.HeldUser, 0
+		s.Hold, s.Priority = record.HeldUser, 0
 		if j.HoldAdmin {
-			s.Hold = sched.HeldAdmin
+			s.Hold = record.HeldAdmin
 		}
 		if strings.HasPrefix(j.Reason, "launch_failed") || strings.HasPrefix(j.Reason, "job requeued") || j.Reason == "JobHoldMaxRequeue" {
-			s.Hold, s.HoldReason = sched.HeldRequeue, j.Reason
+			s.Hold, s.HoldReason = record.HeldRequeue, j.Reason
 		}
 	} else if v.Uncertain(j) {
-		s.Hold, s.HoldReason = sched.HeldRequeue, state.UncertainReason
+		s.Hold, s.HoldReason = record.HeldRequeue, state.UncertainReason
 	} else if open, why := admit.Open(v, s.Partitions, j.Spec); len(open) > 0 {
 		s.Partitions = open
 	} else { // until the rules change, as if it were held
-		s.Hold, s.HoldReason = sched.HeldRequeue, why
+		s.Hold, s.HoldReason = record.HeldRequeue, why
 	}
 	return s
 }
 
-func reasonOf(j *pb.JobRecord) sched.Reason {
+func reasonOf(j *pb.JobRecord) record.Reason {
 	code, _, _ := strings.Cut(j.Reason, ",")
-	r := sched.Reason{Code: sched.Code(code)}
+	r := record.Reason{Code: record.Code(code)}
 	if code != j.Reason {
 		r.Text = j.Reason
 	}
 	return r
 }
 
-func runningJob(v *state.View, j *pb.JobRecord, job *sched.Job) *sched.Run {
+func runningJob(v *state.View, j *pb.JobRecord, job *record.Job) *record.Run {
 	if job == nil {
 		job = pendingJob(v, j, nil)
 	}
-	r := &sched.Run{ID: j.Id, Task: -1, Job: job, Partition: j.Partition, Reservation: j.ResvName, Priority: j.Priority,
-		Start: convert.Seconds(j.StartNs), End: sched.Forever,
+	r := &record.Run{ID: j.Id, Task: -1, Job: job, Partition: j.Partition, Reservation: j.ResvName, Priority: j.Priority,
+		Start: convert.Seconds(j.StartNs), End: record.Forever,
 		Suspended: slices.ContainsFunc(j.Alloc, (*pb.NodeAlloc).GetCpusFree), NotPreemptable: j.StopReason != "" || j.PreemptedBy != ""}
 	if j.EndNs != 0 {
 		r.End = convert.CeilSeconds(j.EndNs) // of one being stopped: its end, which is past; the scheduler takes that as "any moment"
@@ -84,19 +84,19 @@ func runningJob(v *state.View, j *pb.JobRecord, job *sched.Job) *sched.Run {
 			continue
 		}
 		c, _ := state.ParseCores(a.CpuIds) // written by this program
-		r.Allocs = append(r.Allocs, sched.Alloc{Node: a.Node, Tasks: int(a.Tasks), CPUs: int(a.Cpus), Cores: sched.Bits(c),
+		r.Allocs = append(r.Allocs, record.Alloc{Node: a.Node, Tasks: int(a.Tasks), CPUs: int(a.Cpus), Cores: record.Bits(c),
 			MemMiB: int64(a.MemMib), Gres: convert.GresAllocs(v.Node(a.Node), a)})
 	}
 	return r
 }
 
 // command turns a plan into what the reactor applies.
-func (m *mirror) command(v *state.View, plan *sched.Plan) reactor.ApplyPlan {
+func (m *mirror) command(v *state.View, plan *record.Plan) reactor.ApplyPlan {
 	cmd := reactor.ApplyPlan{Reservations: v.Reservations(), Clock: v.Clock()}
 	for i := range plan.Start {
 		cmd.Starts = append(cmd.Starts, m.start(v, &plan.Start[i]))
 	}
-	expected := make(map[uint32]*sched.Reserve, len(plan.Reserve))
+	expected := make(map[uint32]*record.Reserve, len(plan.Reserve))
 	for i := range plan.Reserve {
 		expected[plan.Reserve[i].ID] = &plan.Reserve[i]
 	}
@@ -120,19 +120,19 @@ func (m *mirror) command(v *state.View, plan *sched.Plan) reactor.ApplyPlan {
 	return cmd
 }
 
-func shown(v *state.View, id uint32, reason string, r *sched.Reserve) reactor.PlannedShow {
+func shown(v *state.View, id uint32, reason string, r *record.Reserve) reactor.PlannedShow {
 	s := reactor.PlannedShow{ID: id, Reason: reason}
 	if j := v.Jobs.Get(id); j != nil && reason == j.Reason {
 		s.Detail, s.ExpectedNS, s.ExpectedNodes = j.ReasonDetail, j.ExpectedStartNs, j.ExpectedNodes
 	}
 	s.Promised = r != nil && r.First
-	if r != nil && r.At < sched.Forever {
+	if r != nil && r.At < record.Forever {
 		s.ExpectedNS, s.ExpectedNodes = r.At*1e9, hostlist.FoldSorted(r.Nodes)
 	}
 	return s
 }
 
-func (m *mirror) start(v *state.View, s *sched.Start) reactor.PlannedStart {
+func (m *mirror) start(v *state.View, s *record.Start) reactor.PlannedStart {
 	p := reactor.PlannedStart{Reservation: s.Reservation, ID: s.Job.ID, Task: s.Task, Partition: s.Partition, Priority: s.Priority,
 		Backfilled: s.Backfilled, LimitS: pb.Unlimited}
 	if src, ok := m.sources[s.Job.ID]; ok {

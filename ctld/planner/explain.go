@@ -13,7 +13,9 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/explain"
 	"github.com/sluice-hpc/sluice/sched/priority"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // Explain says in words why a job waits: the reason, what keeps it off the nodes of its partition, when and where it is expected to
@@ -22,7 +24,7 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) string {
 	params, shares := g.known()
 	m := mirror{shares: shares}
 	m.rebuild(v)
-	x, ok := sched.New(params).Explain(m.snapshot(v, v.NowNS/1e9, sched.Cursor{}), j.Id)
+	x, ok := sched.New(params).Explain(m.snapshot(v, v.NowNS/1e9, record.Cursor{}), j.Id)
 	if !ok {
 		return fmt.Sprintf("job %s does not wait\n", state.JobName(j))
 	}
@@ -49,9 +51,9 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) string {
 			fmt.Fprintf(&b, "  job %s of %s on %s runs %s\n", state.JobName(r), r.Spec.User, r.NodeList, end)
 		}
 	}
-	if x.Start != 0 && x.Start < sched.Forever {
+	if x.Start != 0 && x.Start < record.Forever {
 		by := "assuming that running jobs and those ahead of it use their whole time limits"
-		if x.Start > v.NowNS/1e9+sched.UnlimitedS/2 {
+		if x.Start > v.NowNS/1e9+record.UnlimitedS/2 {
 			by = "assuming that jobs without a time limit run for a year"
 		}
 		fmt.Fprintf(&b, "expected start: %s on %s, %s\n", timespec.FormatUTC(x.Start*1e9), hostlist.FoldSorted(x.Where), by)
@@ -60,7 +62,7 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) string {
 }
 
 // endsFirst are the running jobs of the ways, as many as are worth a line of their own.
-func endsFirst(ways []sched.Way) (ids []uint32) {
+func endsFirst(ways []explain.Way) (ids []uint32) {
 	for _, w := range ways {
 		ids = append(ids, w.Runs...)
 	}
@@ -99,7 +101,7 @@ func restoredNotes(v *state.View) (out []string) {
 
 // waitNotes say until when a job waits that waits for a moment, and what would help one that waits for somebody to do something. array
 // is what the scheduler knows of the array that j belongs to; nil when it is none.
-func waitNotes(v *state.View, j *pb.JobRecord, array *sched.Array, reserved []string) (out []string) {
+func waitNotes(v *state.View, j *pb.JobRecord, array *record.Array, reserved []string) (out []string) {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	name := typed(j)
 	switch {
@@ -190,15 +192,15 @@ func dependencyNotes(v *state.View, j *pb.JobRecord) (out []string) {
 const maxNamed = 10
 
 // Priorities are the terms of the priorities of waiting jobs, each in the partition of the same index (sprio).
-func (g *Judge) Priorities(v *state.View, jobs []*pb.JobRecord, partitions []string) (parts []priority.Parts, weights sched.Weights) {
+func (g *Judge) Priorities(v *state.View, jobs []*pb.JobRecord, partitions []string) (parts []priority.Parts, weights record.Weights) {
 	params, shares := g.known()
 	m := mirror{shares: shares}
 	m.rebuildNodes(v)
-	list := make([]*sched.Job, len(jobs))
+	list := make([]*record.Job, len(jobs))
 	for i, j := range jobs {
 		list[i] = pendingJob(v, j, nil)
 		list[i].Partitions = partitions[i : i+1]
 		list[i].AssocFactor = m.assocFactor(list[i], j.Spec)
 	}
-	return sched.Priorities(&params, m.snapshot(v, v.NowNS/1e9, sched.Cursor{}), list), params.Weights
+	return priority.Of(&params, m.snapshot(v, v.NowNS/1e9, record.Cursor{}), list), params.Weights
 }

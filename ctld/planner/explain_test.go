@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // TestExplainWaiting: a job that does not wait for resources is told what it waits for, how far that has got, and what would help.
@@ -18,7 +18,7 @@ func TestExplainWaiting(t *testing.T) {
 	b.submit(&pb.JobSpec{Dependency: "singleton", Name: "one"})
 	b.submit(&pb.JobSpec{Hold: true, BeginNs: b.now + 3600e9})
 	v := b.loop.View()
-	judge := NewJudge(sched.Params{Weights: sched.Weights{Basic: true}})
+	judge := NewJudge(record.Params{Weights: record.Weights{Basic: true}})
 	said := map[uint32]string{}
 	var last uint32
 	for j := range v.Jobs.All() {

@@ -7,14 +7,14 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	"github.com/sluice-hpc/sluice/internal/test/fieldtest"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // TestComparisonsHaveEveryField: a record of the mirror is replaced when anything that it says has changed.
 func TestComparisonsHaveEveryField(t *testing.T) {
-	request, array, job := &sched.Request{}, &sched.Array{}, &sched.Job{}
-	makeJob := func() *sched.Job {
-		j := fieldtest.Filled[sched.Job]()
+	request, array, job := &record.Request{}, &record.Array{}, &record.Job{}
+	makeJob := func() *record.Job {
+		j := fieldtest.Filled[record.Job]()
 		j.Request, j.Array = request, array
 		return j
 	}
@@ -22,8 +22,8 @@ func TestComparisonsHaveEveryField(t *testing.T) {
 		fieldtest.Compares(t, makeJob, sameJob, nil)
 	})
 	t.Run("run", func(t *testing.T) {
-		fieldtest.Compares(t, func() *sched.Run {
-			r := fieldtest.Filled[sched.Run]()
+		fieldtest.Compares(t, func() *record.Run {
+			r := fieldtest.Filled[record.Run]()
 			r.Job = job
 			return r
 		}, sameRun, nil)

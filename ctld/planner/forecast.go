@@ -9,34 +9,35 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // Judge answers when and where a job would start, and why it waits. Safe for concurrent use.
 type Judge struct {
 	mu     sync.Mutex
-	params sched.Params
-	shares []sched.Share
+	params record.Params
+	shares []record.Share
 }
 
 // NewJudge makes a Judge for the scheduler parameters in force.
-func NewJudge(params sched.Params) *Judge { return &Judge{params: params} }
+func NewJudge(params record.Params) *Judge { return &Judge{params: params} }
 
 // Configure replaces the parameters.
-func (g *Judge) Configure(params sched.Params) {
+func (g *Judge) Configure(params record.Params) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.params = params
 }
 
 // SetShares replaces the fair-share factors. The list must not be changed.
-func (g *Judge) SetShares(list []sched.Share) {
+func (g *Judge) SetShares(list []record.Share) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.shares = list
 }
 
 // known is what decides and is not part of the state.
-func (g *Judge) known() (sched.Params, []sched.Share) {
+func (g *Judge) known() (record.Params, []record.Share) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.params, g.shares
@@ -66,7 +67,7 @@ func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []str
 	}
 	for i := range plan.Reserve {
 		r := &plan.Reserve[i]
-		if r.ID != j.Id || r.At >= sched.Forever {
+		if r.ID != j.Id || r.At >= record.Forever {
 			continue
 		}
 		if nodes, cpus := started(g.planAt(v, j, r.At*1e9), j.Id); nodes != nil {
@@ -77,8 +78,8 @@ func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []str
 	for i := range plan.Reasons {
 		if r := &plan.Reasons[i]; r.ID == j.Id {
 			code := pb.CodePartConfig
-			if r.Reason.Code == sched.PartitionNodeLimit || r.Reason.Code == sched.PartitionConfig ||
-				r.Reason.Code == sched.BadConstraints {
+			if r.Reason.Code == record.PartitionNodeLimit || r.Reason.Code == record.PartitionConfig ||
+				r.Reason.Code == record.BadConstraints {
 				code = pb.CodeNodeConfig
 			}
 			return 0, nil, 0, pb.NewProblem(code, "the start time of the job cannot be predicted: %s", r.Reason)
@@ -88,20 +89,20 @@ func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []str
 }
 
 // planAt is the plan of a time from now on.
-func (g *Judge) planAt(v *state.View, j *pb.JobRecord, now int64) *sched.Plan {
+func (g *Judge) planAt(v *state.View, j *pb.JobRecord, now int64) *record.Plan {
 	params, shares := g.known()
 	m := mirror{shares: shares}
 	m.rebuild(v)
-	m.pending = slices.DeleteFunc(m.pending, func(s *sched.Job) bool { return s.ID == j.Id })
+	m.pending = slices.DeleteFunc(m.pending, func(s *record.Job) bool { return s.ID == j.Id })
 	m.pending = append(m.pending, pendingJob(v, j, nil))
 	if now > v.NowNS {
-		m.running = slices.DeleteFunc(m.running, func(r *sched.Run) bool { return r.End <= now/1e9 })
+		m.running = slices.DeleteFunc(m.running, func(r *record.Run) bool { return r.End <= now/1e9 })
 	}
-	return sched.New(params).PlanTo(m.snapshot(v, now/1e9, sched.Cursor{}), j.Id)
+	return sched.New(params).PlanTo(m.snapshot(v, now/1e9, record.Cursor{}), j.Id)
 }
 
 // started is where a plan starts a job, and with how many CPUs; nil: it does not.
-func started(plan *sched.Plan, id uint32) (nodes []string, cpus uint32) {
+func started(plan *record.Plan, id uint32) (nodes []string, cpus uint32) {
 	for i := range plan.Start {
 		if s := &plan.Start[i]; s.Job.ID == id {
 			for k := range s.Allocs {
@@ -131,8 +132,8 @@ func (m *mirror) rebuildNodes(v *state.View) {
 			m.topAssoc = max(m.topAssoc, valueOf(a.Values, "Priority"))
 		}
 		for _, q := range m.qosOf.Qoses() {
-			m.qos = append(m.qos, &sched.QOS{Name: q.Name, Priority: uint32(valueOf(q.Values, "Priority"))})
+			m.qos = append(m.qos, &record.QOS{Name: q.Name, Priority: uint32(valueOf(q.Values, "Priority"))})
 		}
 	}
-	slices.SortFunc(m.parts, func(a, b *sched.Partition) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(m.parts, func(a, b *record.Partition) int { return strings.Compare(a.Name, b.Name) })
 }

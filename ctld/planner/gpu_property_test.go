@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 )
@@ -66,7 +66,7 @@ func newGPUWorld(t rapid.TB) *gpuWorld {
 func (w *gpuWorld) boot(v *state.View) {
 	clock := func() time.Time { return time.Unix(0, w.now) }
 	w.loop = loop.New(w.store, v, clock, discard())
-	w.p = New(w.loop, sched.Params{Weights: sched.Weights{Basic: true}}, clock, discard())
+	w.p = New(w.loop, record.Params{Weights: record.Weights{Basic: true}}, clock, discard())
 	w.loop.Observe(w.p.Changed)
 	w.plan = nil
 }

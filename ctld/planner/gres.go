@@ -3,11 +3,11 @@ package planner
 import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // devices turns an allocation into records, and the text that scontrol shows of it: "gpu:a100:2(IDX:0-1)".
-func devices(n *state.Node, gres []sched.GresAlloc) (list []*pb.GresDevice, text string) {
+func devices(n *state.Node, gres []record.GresAlloc) (list []*pb.GresDevice, text string) {
 	for _, g := range gres {
 		if len(g.Devices) == 0 {
 			list = append(list, &pb.GresDevice{Name: g.Name, Type: g.Type, Count: uint32(g.Count)})

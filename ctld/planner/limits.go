@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/limit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // limits are those of the jobs that wait. They are those of one policy: a change of it makes the planner look at everything again.
@@ -18,8 +18,8 @@ type limits struct {
 	list   []limit.Limit
 	at     map[limit.Limit]int32
 
-	rows   []sched.Limit // the list, as the scheduler sees it
-	left   []int64       // under each as of the view; a new one where anything has changed
+	rows   []record.Limit // the list, as the scheduler sees it
+	left   []int64        // under each as of the view; a new one where anything has changed
 	view   *state.View
 	assocs map[uint32][]int32 // places of those that the use of an association counts for, by its id
 	qoses  map[uint32][]int32
@@ -62,7 +62,7 @@ func (r *limits) place(l limit.Limit) int32 {
 		id = int32(len(r.list))
 		r.at[l] = id
 		r.list = append(r.list, l)
-		r.rows = append(r.rows, sched.Limit{PerJob: l.PerJob, What: l.What, Reason: sched.Code(l.Reason)})
+		r.rows = append(r.rows, record.Limit{PerJob: l.PerJob, What: l.What, Reason: record.Code(l.Reason)})
 		switch {
 		case l.PerJob:
 		case l.Assoc != 0:
@@ -82,7 +82,7 @@ func (r *limits) place(l limit.Limit) int32 {
 }
 
 // current brings up to date what is left under the limits of the jobs of a view: under those whose use has changed since the last one.
-func (r *limits) current(v *state.View) ([]sched.Limit, []int64) {
+func (r *limits) current(v *state.View) ([]record.Limit, []int64) {
 	if !v.Settings.EnforceLimits {
 		return nil, nil
 	}

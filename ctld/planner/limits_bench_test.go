@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // threadTime is what this thread has computed so far: on a machine that others use too it says more than the clock.
@@ -36,7 +36,7 @@ func BenchmarkLimits(t *testing.B) {
 			now := time.Unix(1000, 0)
 			b := &bench{now: 1000e9}
 			b.loop = loop.New(journal.NewMemory(), state.New(cfg, "c", 1), func() time.Time { return now }, discard())
-			b.p = New(b.loop, sched.Params{Weights: sched.Weights{Basic: true}}, func() time.Time { return now }, discard())
+			b.p = New(b.loop, record.Params{Weights: record.Weights{Basic: true}}, func() time.Time { return now }, discard())
 			b.loop.Observe(b.p.Changed)
 			for i := range 3 {
 				b.do(hello(fmt.Sprintf("n%d", i+1)))
@@ -71,7 +71,7 @@ func BenchmarkLimits(t *testing.B) {
 			}
 			settle := func() {
 				for {
-					_, cmd := b.p.Prepare(sched.Cursor{})
+					_, cmd := b.p.Prepare(record.Cursor{})
 					if cmd == nil {
 						return
 					}
@@ -86,7 +86,7 @@ func BenchmarkLimits(t *testing.B) {
 			for i := range t.N {
 				submit(i % 10000)
 				began := threadTime(t)
-				_, cmd := b.p.Prepare(sched.Cursor{})
+				_, cmd := b.p.Prepare(record.Cursor{})
 				spent += threadTime(t) - began
 				if cmd != nil {
 					b.do(*cmd)

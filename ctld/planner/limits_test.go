@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor/policy"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"pgregory.net/rapid"
 )
 
@@ -27,7 +27,7 @@ func limitBench(t rapid.TB) *bench {
 	cfg.Settings.EnforceAssocs, cfg.Settings.EnforceLimits = true, true
 	b.store = journal.NewMemory()
 	b.loop = loop.New(b.store, state.New(cfg, "c", 1), clock, discard())
-	b.p = New(b.loop, sched.Params{Weights: sched.Weights{Basic: true}}, clock, discard())
+	b.p = New(b.loop, record.Params{Weights: record.Weights{Basic: true}}, clock, discard())
 	b.loop.Observe(b.p.Changed)
 	for i := range 3 {
 		b.do(hello(fmt.Sprintf("n%d", i+1)))
@@ -108,7 +108,7 @@ func (b *bench) reasons() (out []string) {
 }
 
 // limitsNamed are the limits of a job, written out.
-func (m *mirror) limitsNamed(j *sched.Job) (out []string) {
+func (m *mirror) limitsNamed(j *record.Job) (out []string) {
 	for _, i := range j.Limits {
 		out = append(out, fmt.Sprintf("%+v", m.limits.list[i]))
 	}
@@ -238,7 +238,7 @@ func TestExplainLimits(t *testing.T) {
 		got := ""
 		for j := range v.Jobs.All() {
 			if state.Pending(j) {
-				got = NewJudge(sched.Params{Weights: sched.Weights{Basic: true}}).Explain(v, j)
+				got = NewJudge(record.Params{Weights: record.Weights{Basic: true}}).Explain(v, j)
 			}
 		}
 		if !strings.Contains(got, want) || want == "" && strings.Contains(got, "this needs") {
@@ -494,8 +494,8 @@ func TestFactorsOfUsersAndQOS(t *testing.T) {
 	b := limitBench(t)
 	b.limits("qos high Priority 20", "qos normal Priority 5", "account group Priority 8", "user u2@lab Priority 2")
 	b.loop.View().Settings.PriorityBasic = false // before there is any job
-	b.p.params.Weights = sched.Weights{FairShare: 1000, QOS: 100, Assoc: 10}
-	shares := []sched.Share{{Account: "lab", User: "u1", Factor: 0.25}, {Account: "lab", User: "u2", Factor: 0.5}}
+	b.p.params.Weights = record.Weights{FairShare: 1000, QOS: 100, Assoc: 10}
+	shares := []record.Share{{Account: "lab", User: "u1", Factor: 0.25}, {Account: "lab", User: "u2", Factor: 0.5}}
 	b.p.SetShares(shares)
 	g := NewJudge(b.p.params)
 	g.SetShares(shares)
@@ -516,7 +516,7 @@ func TestFactorsOfUsersAndQOS(t *testing.T) {
 	if want := []string{"250+25+10", "500+25+2.5", "250+100+10"}; !slices.Equal(got, want) {
 		t.Errorf("fair share, QOS and association: %v, want %v", got, want)
 	}
-	if plan, _ := b.p.Prepare(sched.Cursor{}); len(plan.Start) != 1 || plan.Start[0].Job.User != "u2" {
+	if plan, _ := b.p.Prepare(record.Cursor{}); len(plan.Start) != 1 || plan.Start[0].Job.User != "u2" {
 		t.Errorf("starts %v, the job of u2 has the highest priority", starts(plan))
 	}
 }

@@ -10,30 +10,30 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
 	"github.com/sluice-hpc/sluice/sched/predict"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // mirror holds the scheduler's records of the state: sorted slices of pointers, in which a record is replaced when what it is
 // made from changed.
 type mirror struct {
-	nodes   []*sched.Node // by name
-	parts   []*sched.Partition
-	pending []*sched.Job // by id
-	running []*sched.Run // by id
+	nodes   []*record.Node // by name
+	parts   []*record.Partition
+	pending []*record.Job // by id
+	running []*record.Run // by id
 	sources map[uint32]source
 	arrays  map[uint32]*arrayFacts
 
-	requests map[string]*sched.Request // by what they ask for: one of each
-	spare    []*sched.Job              // what pending was before, to be written over
+	requests map[string]*record.Request // by what they ask for: one of each
+	spare    []*record.Job              // what pending was before, to be written over
 
 	history  predict.History
 	typical  typicals
-	licenses []sched.License
-	resvs    []*sched.Reservation
+	licenses []record.License
+	resvs    []*record.Reservation
 	limits   limits
-	shares   []sched.Share
-	qos      []*sched.QOS
+	shares   []record.Share
+	qos      []*record.QOS
 	topAssoc uint64        // highest priority of an association
 	qosOf    *state.Policy // from which those are
 
@@ -47,8 +47,8 @@ type mirror struct {
 // source is what the records of a job were made from.
 type source struct {
 	spec *pb.JobSpec
-	job  *sched.Job
-	run  *sched.Run
+	job  *record.Job
+	run  *record.Run
 	// of an array's record: which tasks it stood for, and how many ran
 	tasks  string
 	active int
@@ -119,7 +119,7 @@ func (m *mirror) withArrays(v *state.View, dirty map[uint32]struct{}) []uint32 {
 
 // nodeFacts is what the scheduler sees of a node's changing state.
 type nodeFacts struct {
-	state  sched.NodeState
+	state  record.NodeState
 	asleep bool
 	at     int64 // when it will be, while it is being powered down
 	reason string
@@ -154,7 +154,7 @@ func (m *mirror) rebuild(v *state.View) {
 	}
 	m.licenses = nil
 	for _, l := range v.Settings.Licenses {
-		m.licenses = append(m.licenses, sched.License{Name: l.Name, Count: int64(l.Count)})
+		m.licenses = append(m.licenses, record.License{Name: l.Name, Count: int64(l.Count)})
 	}
 	m.pending, m.running = nil, nil
 	m.sources = make(map[uint32]source, v.Jobs.Len())
@@ -174,7 +174,7 @@ func (m *mirror) rebuild(v *state.View) {
 }
 
 // assocFactor is the priority of a job's association, or of the nearest account above it that has one, as a part of the highest.
-func (m *mirror) assocFactor(j *sched.Job, spec *pb.JobSpec) float64 {
+func (m *mirror) assocFactor(j *record.Job, spec *pb.JobSpec) float64 {
 	if m.topAssoc == 0 {
 		return 0
 	}
@@ -207,8 +207,8 @@ func (m *mirror) update(v *state.View, dirty map[uint32]struct{}) {
 	if len(ids) == 0 {
 		return
 	}
-	var jobs []*sched.Job
-	var runs []*sched.Run
+	var jobs []*record.Job
+	var runs []*record.Run
 	for _, id := range ids {
 		var s source
 		if j := v.Jobs.Get(id); j != nil {
@@ -218,8 +218,8 @@ func (m *mirror) update(v *state.View, dirty map[uint32]struct{}) {
 		}
 		jobs, runs = append(jobs, s.job), append(runs, s.run)
 	}
-	m.pending, m.spare = merge(m.spare, m.pending, ids, jobs, func(j *sched.Job) uint32 { return j.ID }), m.pending
-	m.running = merge(nil, m.running, ids, runs, func(r *sched.Run) uint32 { return r.ID })
+	m.pending, m.spare = merge(m.spare, m.pending, ids, jobs, func(j *record.Job) uint32 { return j.ID }), m.pending
+	m.running = merge(nil, m.running, ids, runs, func(r *record.Run) uint32 { return r.ID })
 }
 
 // merge replaces, inserts and (where the new record is nil) removes the records of ids in a list sorted by id. The result takes the place
@@ -259,10 +259,10 @@ func (m *mirror) updateNodes(v *state.View) (moved []uint32) {
 			m.nodes = append(m.nodes, convert.Node(n, false))
 			m.seen[n.Name] = factsOf(n)
 		}
-		slices.SortFunc(m.nodes, func(a, b *sched.Node) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(m.nodes, func(a, b *record.Node) int { return strings.Compare(a.Name, b.Name) })
 		return nil
 	}
-	var fresh []*sched.Node
+	var fresh []*record.Node
 	for i, old := range m.nodes {
 		n := v.Node(old.Name)
 		if f := factsOf(n); f != m.seen[old.Name] {
@@ -287,7 +287,7 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 	s := source{spec: j.Spec}
 	switch {
 	case state.Pending(j):
-		var req *sched.Request
+		var req *record.Request
 		if old.job != nil && old.spec == j.Spec {
 			req = old.job.Request
 		} else {
@@ -328,14 +328,14 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 const maxRequests = 4096
 
 // request is what a job asks for: for jobs that ask for the same the same record, which the scheduler then need not look into.
-func (m *mirror) request(spec *pb.JobSpec, users state.Users) *sched.Request {
+func (m *mirror) request(spec *pb.JobSpec, users state.Users) *record.Request {
 	r := convert.Request(spec, users)
 	key := r.Key()
 	if known := m.requests[key]; known != nil {
 		return known
 	}
 	if m.requests == nil || len(m.requests) >= maxRequests {
-		m.requests = map[string]*sched.Request{}
+		m.requests = map[string]*record.Request{}
 	}
 	m.requests[key] = r
 	return r
@@ -343,7 +343,7 @@ func (m *mirror) request(spec *pb.JobSpec, users state.Users) *sched.Request {
 
 // sameJob reports whether two records say the same of a waiting job. Slices and what pointers point to are shared between records
 // that are alike, so that most comparisons end at the first element.
-func sameJob(a, b *sched.Job) bool {
+func sameJob(a, b *record.Job) bool {
 	return a.ID == b.ID && a.Array == b.Array && a.Name == b.Name && a.User == b.User && slices.Equal(a.Groups, b.Groups) &&
 		a.Account == b.Account &&
 		a.QOS == b.QOS && slices.Equal(a.Partitions, b.Partitions) && a.Request == b.Request && a.Submit == b.Submit &&
@@ -356,19 +356,19 @@ func sameJob(a, b *sched.Job) bool {
 }
 
 // sameRun reports whether two records say the same of a running job.
-func sameRun(a, b *sched.Run) bool {
+func sameRun(a, b *record.Run) bool {
 	return a.ID == b.ID && a.Task == b.Task && a.Job == b.Job && a.Partition == b.Partition && a.Reservation == b.Reservation &&
 		a.Priority == b.Priority && a.Start == b.Start && a.End == b.End && a.Suspended == b.Suspended &&
 		a.NotPreemptable == b.NotPreemptable &&
 		slices.EqualFunc(a.Allocs, b.Allocs, sameAlloc)
 }
 
-func sameAlloc(a, b sched.Alloc) bool {
+func sameAlloc(a, b record.Alloc) bool {
 	return a.Node == b.Node && a.Tasks == b.Tasks && a.CPUs == b.CPUs && slices.Equal(a.Cores, b.Cores) && a.MemMiB == b.MemMiB &&
 		slices.EqualFunc(a.Gres, b.Gres, sameGres)
 }
 
-func sameGres(a, b sched.GresAlloc) bool {
+func sameGres(a, b record.GresAlloc) bool {
 	return a.Name == b.Name && a.Type == b.Type && a.Count == b.Count && a.Shares == b.Shares && slices.Equal(a.Devices, b.Devices) &&
 		slices.Equal(a.Starts, b.Starts)
 }
@@ -390,21 +390,21 @@ func (m *mirror) addArray(s, old *source, j *pb.JobRecord) {
 		s.job.Array = old.job.Array
 		return
 	}
-	a := &sched.Array{Limit: int(j.ArrayThrottle), Active: s.active}
+	a := &record.Array{Limit: int(j.ArrayThrottle), Active: s.active}
 	set := state.ArraySet(j)
 	if j.IsArrayTask {
 		set = jobid.SetOf(j.ArrayTaskId)
 	}
 	for _, span := range set {
-		a.Tasks = append(a.Tasks, sched.TaskRange{First: span.First, Last: span.Last, Step: 1})
+		a.Tasks = append(a.Tasks, record.TaskRange{First: span.First, Last: span.Last, Step: 1})
 	}
 	s.job.Array = a
 }
 
 // snapshot is what the scheduler decides on.
-func (m *mirror) snapshot(v *state.View, now int64, resume sched.Cursor) *sched.Snapshot {
+func (m *mirror) snapshot(v *state.View, now int64, resume record.Cursor) *record.Snapshot {
 	rows, left := m.limits.current(v)
-	return &sched.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending,
+	return &record.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending,
 		Running: m.running, Licenses: m.licenses, Reservations: m.resvs, Typical: m.typical.current(), Limits: rows,
 		Left: left, Shares: m.shares, QOS: m.qos}
 }

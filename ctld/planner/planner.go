@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // Writer is where plans go; *loop.Loop is one.
@@ -41,12 +42,12 @@ type Planner struct {
 	mu      sync.Mutex
 	dirty   map[uint32]struct{} // jobs changed since the last pass
 	rebuild bool                // nodes, partitions or settings changed
-	params  sched.Params
-	shares  []sched.Share
+	params  record.Params
+	shares  []record.Share
 
 	// of the planner goroutine alone
 	sched        *sched.Scheduler
-	used         sched.Params
+	used         record.Params
 	mirror       mirror
 	last         int64 // when the last pass was, in seconds
 	nextForecast int64 // seconds; none is made before
@@ -64,13 +65,13 @@ type Stats struct {
 }
 
 // New makes a planner with the scheduler parameters of the configuration.
-func New(w Writer, params sched.Params, clock func() time.Time, log *slog.Logger) *Planner {
+func New(w Writer, params record.Params, clock func() time.Time, log *slog.Logger) *Planner {
 	return &Planner{writer: w, clock: clock, log: log, wake: make(chan struct{}, 1), dirty: map[uint32]struct{}{}, rebuild: true,
 		params: params}
 }
 
 // Configure replaces the parameters, from the next pass on.
-func (p *Planner) Configure(params sched.Params) {
+func (p *Planner) Configure(params record.Params) {
 	p.mu.Lock()
 	p.params, p.rebuild = params, true
 	p.mu.Unlock()
@@ -78,7 +79,7 @@ func (p *Planner) Configure(params sched.Params) {
 }
 
 // SetShares replaces the fair-share factors, from the next pass on. The list must not be changed.
-func (p *Planner) SetShares(list []sched.Share) {
+func (p *Planner) SetShares(list []record.Share) {
 	p.mu.Lock()
 	p.shares = list
 	p.mu.Unlock()
@@ -129,7 +130,7 @@ func (p *Planner) poke() {
 func (p *Planner) Run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	var resume sched.Cursor
+	var resume record.Cursor
 	failed := 0
 	for {
 		select {
@@ -139,7 +140,7 @@ func (p *Planner) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		plan, took, err := p.pass(ctx, resume)
-		resume = sched.Cursor{}
+		resume = record.Cursor{}
 		if err != nil {
 			failed++
 			if ctx.Err() == nil {
@@ -184,7 +185,7 @@ func rest(ctx context.Context, d time.Duration) bool {
 }
 
 // wakeAt is when the next pass is due though nothing happens: for the plan's sake, or for a forecast that was put off.
-func (p *Planner) wakeAt(plan *sched.Plan) int64 {
+func (p *Planner) wakeAt(plan *record.Plan) int64 {
 	if p.owedForecast {
 		return min(plan.Wake, max(p.nextForecast, plan.Now+1))
 	}
@@ -194,14 +195,14 @@ func (p *Planner) wakeAt(plan *sched.Plan) int64 {
 // until is the time to a moment in seconds since 1970, at most an hour.
 func (p *Planner) until(wake int64) time.Duration {
 	d := time.Unix(wake, 0).Sub(p.clock())
-	if wake == sched.Forever || d > time.Hour {
+	if wake == record.Forever || d > time.Hour {
 		return time.Hour
 	}
 	return max(d, 0) + time.Millisecond
 }
 
 // pass makes one plan and hands it to the writer.
-func (p *Planner) pass(ctx context.Context, resume sched.Cursor) (*sched.Plan, time.Duration, error) {
+func (p *Planner) pass(ctx context.Context, resume record.Cursor) (*record.Plan, time.Duration, error) {
 	begun := p.clock()
 	plan, cmd := p.Prepare(resume)
 	took := p.clock().Sub(begun)
@@ -258,7 +259,7 @@ func (p *Planner) certify(starts []reactor.PlannedStart) (err error) {
 
 // Prepare is the first half of a pass: the plan for the present state, and the command that applies it, nil when there is nothing
 // to apply. Run then hands the command to the writer; simulations, which have no goroutines, call Prepare themselves.
-func (p *Planner) Prepare(resume sched.Cursor) (*sched.Plan, *reactor.ApplyPlan) {
+func (p *Planner) Prepare(resume record.Cursor) (*record.Plan, *reactor.ApplyPlan) {
 	p.mu.Lock()
 	dirty, rebuild, params := p.dirty, p.rebuild, p.params
 	p.mirror.shares = p.shares
@@ -268,7 +269,7 @@ func (p *Planner) Prepare(resume sched.Cursor) (*sched.Plan, *reactor.ApplyPlan)
 	if p.sched == nil || params != p.used {
 		p.sched, p.used = sched.New(params), params
 	}
-	p.mirror.typical.on = params.Placement == sched.FGD
+	p.mirror.typical.on = params.Placement == record.FGD
 	// A reconfiguration that Changed has not been told of yet, or nodes that refuse other users: requests are told apart by them.
 	if rebuild || p.mirror.settings != v.Settings || p.mirror.users != v.Users() {
 		p.mirror.rebuild(v)
@@ -308,7 +309,7 @@ const (
 
 // forecast adds to a plan when the first jobs of the queue are expected to start, where the plan does not promise it. It costs more
 // than a pass, so it is made now and then, and only while somebody waits.
-func (p *Planner) forecast(v *state.View, plan *sched.Plan, now int64) {
+func (p *Planner) forecast(v *state.View, plan *record.Plan, now int64) {
 	due := p.nextForecast
 	if len(plan.Start) > 0 { // nothing that starts should have to wait for what is only shown, unless there is never a pause
 		due += forecastEveryS
@@ -322,7 +323,7 @@ func (p *Planner) forecast(v *state.View, plan *sched.Plan, now int64) {
 	for i := range plan.Reserve {
 		promised[plan.Reserve[i].ID] = true
 	}
-	for _, r := range p.sched.Forecast(p.mirror.snapshot(v, now, sched.Cursor{}), forecastDepth) {
+	for _, r := range p.sched.Forecast(p.mirror.snapshot(v, now, record.Cursor{}), forecastDepth) {
 		if !promised[r.ID] && r.At > now {
 			promised[r.ID] = true
 			plan.Reserve = append(plan.Reserve, r)
@@ -331,7 +332,7 @@ func (p *Planner) forecast(v *state.View, plan *sched.Plan, now int64) {
 	p.nextForecast = now + max(forecastEveryS, 20*int64(p.clock().Sub(begun)/time.Second))
 }
 
-func (p *Planner) count(plan *sched.Plan, took time.Duration) {
+func (p *Planner) count(plan *record.Plan, took time.Duration) {
 	p.stats.Passes.Add(1)
 	p.stats.Probes.Add(uint64(plan.Stats.Probes))
 	p.stats.LastNS.Store(int64(took))

@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"pgregory.net/rapid"
 )
 
@@ -66,7 +67,7 @@ func newBench(t rapid.TB) *bench {
 	b := &bench{t: t, now: 1000e9}
 	clock := func() time.Time { return time.Unix(0, b.now) }
 	b.loop = loop.New(journal.NewMemory(), state.New(config(3), "c", 1), clock, discard())
-	b.p = New(b.loop, sched.Params{Weights: sched.Weights{Basic: true}}, clock, discard())
+	b.p = New(b.loop, record.Params{Weights: record.Weights{Basic: true}}, clock, discard())
 	b.loop.Observe(b.p.Changed)
 	for i := range 3 {
 		b.do(hello(fmt.Sprintf("n%d", i+1)))
@@ -187,7 +188,7 @@ func (b *bench) node(t *rapid.T) {
 
 // prepare makes a plan, and compares what it was made from with what is made from nothing.
 func (b *bench) prepare() {
-	plan, cmd := b.p.Prepare(sched.Cursor{})
+	plan, cmd := b.p.Prepare(record.Cursor{})
 	b.plan = cmd
 	var fresh mirror
 	v := b.loop.View()
@@ -205,15 +206,15 @@ func (b *bench) prepare() {
 	same(b.t, "pending", b.p.mirror.pending, fresh.pending)
 	same(b.t, "running", plain(b.p.mirror.running), plain(fresh.running))
 	fresh.limits = b.p.mirror.limits
-	again := sched.New(b.p.used).Plan(fresh.snapshot(v, b.now/1e9, sched.Cursor{}))
+	again := sched.New(b.p.used).Plan(fresh.snapshot(v, b.now/1e9, record.Cursor{}))
 	if !reflect.DeepEqual(starts(plan), starts(again)) {
 		b.t.Fatalf("the plan starts %v, one made from nothing %v", starts(plan), starts(again))
 	}
 }
 
 // plain leaves out what a run keeps of the job as it was when it waited.
-func plain(runs []*sched.Run) []*sched.Run {
-	var out []*sched.Run
+func plain(runs []*record.Run) []*record.Run {
+	var out []*record.Run
 	for _, r := range runs {
 		c := *r
 		c.Job = nil
@@ -222,7 +223,7 @@ func plain(runs []*sched.Run) []*sched.Run {
 	return out
 }
 
-func starts(p *sched.Plan) []string {
+func starts(p *record.Plan) []string {
 	var out []string
 	for _, s := range p.Start {
 		out = append(out, fmt.Sprint(s.Job.ID, s.Task, s.Partition, s.Allocs))
@@ -301,15 +302,15 @@ func walk(t *rapid.T) {
 func TestReconfiguredBehindItsBack(t *testing.T) {
 	v := state.New(config(3), "c", 1)
 	w := &fixed{view: v}
-	p := New(w, sched.Params{}, time.Now, discard())
-	p.Prepare(sched.Cursor{})
+	p := New(w, record.Params{}, time.Now, discard())
+	p.Prepare(record.Cursor{})
 	cfg := config(3)
 	cfg.Nodes[1].Name = "m2"
 	cfg.PartitionNodes["debug"][1], cfg.PartitionNodes["other"][1] = "m2", "m2"
 	tx := state.Begin(v, 1)
 	reactor.Reconfigure{Config: cfg}.Handle(tx)
 	w.view, _ = tx.Freeze()
-	p.Prepare(sched.Cursor{})
+	p.Prepare(record.Cursor{})
 	if got := p.mirror.nodes[0].Name; got != "m2" {
 		t.Errorf("the first node is %s", got)
 	}
@@ -325,7 +326,7 @@ func (f *fixed) Do(context.Context, reactor.Command) (any, error) {
 // cluster runs a writer and a planner in a bubble of fake time.
 func cluster(t *testing.T, store journal.Store) (*loop.Loop, *Planner, func(reactor.Command) (any, error)) {
 	l := loop.New(store, state.New(config(1), "c", 1), time.Now, discard())
-	p := New(l, sched.Params{Weights: sched.Weights{Basic: true}}, time.Now, discard())
+	p := New(l, record.Params{Weights: record.Weights{Basic: true}}, time.Now, discard())
 	l.Observe(p.Changed)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -465,7 +466,7 @@ func TestExpectedStartsWithoutEvents(t *testing.T) {
 // TestForecastOfBegin: a job that begins later is forecast for that time, or for when what runs then has ended.
 func TestForecastOfBegin(t *testing.T) {
 	b := newBench(t)
-	judge := NewJudge(sched.Params{Weights: sched.Weights{Basic: true}})
+	judge := NewJudge(record.Params{Weights: record.Weights{Basic: true}})
 	forecast := func(after int64) int64 {
 		t.Helper()
 		j, p := admit.Job(b.loop.View(), &pb.JobSpec{Name: "late", User: "u", Uid: 1000, NumTasks: 12, BeginNs: b.now + after*1e9}, "")

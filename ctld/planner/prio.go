@@ -5,8 +5,8 @@ import (
 
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
-	"github.com/sluice-hpc/sluice/sched"
 	"github.com/sluice-hpc/sluice/sched/priority"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // renewal is the round through the waiting jobs that brings the priorities up to date that are shown of them, once in each
@@ -25,14 +25,14 @@ const defaultPeriodS = 300
 
 // priorities adds to a command the priorities of the jobs that it shows, and those of the next jobs in the round; it reports whether
 // the round has to go on.
-func (m *mirror) priorities(cmd *reactor.ApplyPlan, v *state.View, snap *sched.Snapshot, params *sched.Params, r *renewal) bool {
+func (m *mirror) priorities(cmd *reactor.ApplyPlan, v *state.View, snap *record.Snapshot, params *record.Params, r *renewal) bool {
 	if params.Weights.Basic {
 		return false
 	}
 	if p := snap.Now / max(params.Weights.CalcPeriodS, defaultPeriodS); p != r.period {
 		*r = renewal{period: p, under: true}
 	}
-	jobs := make([]*sched.Job, 0, len(cmd.Shown))
+	jobs := make([]*record.Job, 0, len(cmd.Shown))
 	for i := range cmd.Shown {
 		jobs = append(jobs, m.sources[cmd.Shown[i].ID].job)
 	}
@@ -42,7 +42,7 @@ func (m *mirror) priorities(cmd *reactor.ApplyPlan, v *state.View, snap *sched.S
 	if !r.under {
 		return false
 	}
-	at, _ := slices.BinarySearchFunc(m.pending, r.after+1, func(j *sched.Job, id uint32) int { return int(int64(j.ID) - int64(id)) })
+	at, _ := slices.BinarySearchFunc(m.pending, r.after+1, func(j *record.Job, id uint32) int { return int(int64(j.ID) - int64(id)) })
 	part := m.pending[at:min(at+renewAtOnce, len(m.pending))]
 	seen := map[uint32]bool{}
 	for i := range cmd.Shown {
@@ -61,19 +61,19 @@ func (m *mirror) priorities(cmd *reactor.ApplyPlan, v *state.View, snap *sched.S
 }
 
 // priorityOf computes priorities; 0 for those that are fixed, and for jobs that are gone.
-func (m *mirror) priorityOf(jobs []*sched.Job, snap *sched.Snapshot, params *sched.Params) []uint32 {
+func (m *mirror) priorityOf(jobs []*record.Job, snap *record.Snapshot, params *record.Params) []uint32 {
 	out := make([]uint32, len(jobs))
-	var list []*sched.Job
+	var list []*record.Job
 	var at []int
 	for i, j := range jobs {
-		if j != nil && j.Priority == 0 && j.Hold == sched.NotHeld {
+		if j != nil && j.Priority == 0 && j.Hold == record.NotHeld {
 			list, at = append(list, j), append(at, i)
 		}
 	}
 	if len(list) == 0 {
 		return out
 	}
-	for i, parts := range sched.Priorities(params, snap, list) {
+	for i, parts := range priority.Of(params, snap, list) {
 		out[at[i]] = priority.Total(parts)
 	}
 	return out

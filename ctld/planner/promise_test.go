@@ -5,13 +5,13 @@ import (
 	"time"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // TestPromiseIsKept: who is promised a start while few are waiting keeps it when more come, and whoever plans then.
 func TestPromiseIsKept(t *testing.T) {
 	b := newBench(t)
-	params := sched.Params{Order: sched.Merit, HeadGuardS: 3600, ShortQueue: 1, Weights: sched.Weights{Basic: true}}
+	params := record.Params{Order: record.Merit, HeadGuardS: 3600, ShortQueue: 1, Weights: record.Weights{Basic: true}}
 	restart := func() {
 		b.p = New(b.loop, params, func() time.Time { return time.Unix(0, b.now) }, discard())
 		b.loop.Observe(b.p.Changed)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // typicals counts what is submitted, for Placement FGD, which measures fragmentation against the requests that are typical of the
@@ -20,11 +20,11 @@ type typicals struct {
 	counted uint32 // highest job id that was counted; ids ascend
 	seen    int64  // jobs and array tasks counted
 	due     int64  // the list is made again when so many have been seen
-	list    []sched.Typical
+	list    []record.Typical
 }
 
 type typicalKind struct {
-	request *sched.Request
+	request *record.Request
 	count   int64
 }
 
@@ -39,12 +39,12 @@ const (
 )
 
 // note counts a job when it is seen first.
-func (t *typicals) note(j *pb.JobRecord, r *sched.Request) {
+func (t *typicals) note(j *pb.JobRecord, r *record.Request) {
 	if !t.on || j.Id <= t.counted || r == nil {
 		return
 	}
 	t.counted = j.Id
-	if j.IsArrayTask || !slices.ContainsFunc(r.Gres, func(g sched.GresRequest) bool {
+	if j.IsArrayTask || !slices.ContainsFunc(r.Gres, func(g record.GresRequest) bool {
 		return g.Name == "gpu" || g.Name == "shard" ||
 			g.Name == "mps"
 	}) {
@@ -83,7 +83,7 @@ func (t *typicals) age() {
 }
 
 // current is the list as it is now: the same slice while it says the same.
-func (t *typicals) current() []sched.Typical {
+func (t *typicals) current() []record.Typical {
 	if !t.on {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (t *typicals) current() []sched.Typical {
 }
 
 // make lists the most frequent kinds.
-func (t *typicals) make() []sched.Typical {
+func (t *typicals) make() []record.Typical {
 	keys := make([]string, 0, len(t.kinds))
 	all := int64(0)
 	for key, k := range t.kinds {
@@ -113,11 +113,11 @@ func (t *typicals) make() []sched.Typical {
 	slices.SortFunc(keys, func(a, b string) int {
 		return cmp.Or(cmp.Compare(t.kinds[b].count, t.kinds[a].count), strings.Compare(a, b))
 	})
-	var out []sched.Typical
+	var out []record.Typical
 	covered := int64(0)
 	for _, key := range keys[:min(len(keys), maxTypical)] {
 		k := t.kinds[key]
-		out = append(out, sched.Typical{Request: k.request, Count: percentOf(k.count, all)})
+		out = append(out, record.Typical{Request: k.request, Count: percentOf(k.count, all)})
 		if covered += k.count; covered*100 >= all*typicalPercent {
 			break
 		}
@@ -132,8 +132,8 @@ func percentOf(n, all int64) int64 { return max(1, n*100/all) }
 const typicalShift = 10
 
 // sameWork: no kind has become much more or less frequent.
-func sameWork(a, b []sched.Typical) bool {
-	shift := map[*sched.Request]int64{}
+func sameWork(a, b []record.Typical) bool {
+	shift := map[*record.Request]int64{}
 	for _, k := range a {
 		shift[k.Request] += k.Count
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -45,7 +45,7 @@ var crowd = sync.OnceValue(func() *Service {
 	if _, err := l.Turn(cmds...); err != nil {
 		panic(err)
 	}
-	judge := planner.NewJudge(sched.Params{})
+	judge := planner.NewJudge(record.Params{})
 	return &Service{Writer: l, Watch: NewWatch(), Host: "h", Name: func() string { return "h" }, Users: NewUsers(),
 		Forecast:  judge.Forecast,
 		Explainer: judge.Explain, Terms: judge.Priorities, Live: NewLive(), Privacy: func() Privacy { return Privacy{} }}

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
 	"github.com/sluice-hpc/sluice/sched/priority"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -164,7 +164,7 @@ func competes(v *state.View, j *pb.JobRecord) bool {
 		j.Spec.BeginNs <= v.NowNS
 }
 
-func weights(w *sched.Weights) map[string]float64 {
+func weights(w *record.Weights) map[string]float64 {
 	return map[string]float64{"site": 1, "age": float64(w.Age), "fairshare": float64(w.FairShare), "jobsize": float64(w.JobSize),
 		"partition": float64(w.Partition), "qos": float64(w.QOS), "assoc": float64(w.Assoc), "cpu": w.TRES.CPU, "mem": w.TRES.MemGiB,
 		"node": w.TRES.Node, "gres/gpu": w.TRES.GPU}

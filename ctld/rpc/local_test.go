@@ -27,7 +27,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	"github.com/sluice-hpc/sluice/internal/passwd"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -78,7 +78,7 @@ func serve(t *testing.T, prepare ...func(*Local)) *server {
 	log := slog.New(slog.DiscardHandler)
 	watch := NewWatch()
 	l := loop.New(store, state.New(stateConfig(), "c", 1), time.Now, log, watch.Changed)
-	judge := planner.NewJudge(sched.Params{})
+	judge := planner.NewJudge(record.Params{})
 	s := &server{t: t, socket: filepath.Join(dir, "s"), loop: l, stops: make(chan struct{}, 10)}
 	s.hide(Privacy{})
 	service := &Service{Writer: l, Watch: watch, Log: log, Host: "h.lab.org", Name: func() string { return "head" }, Started: time.Now(),

@@ -35,7 +35,7 @@ func pagesOf[M proto.Message](empty func() M, send func(M) error) *pages {
 }
 
 // record is what can encode some of its fields.
-type record interface {
+type fieldAppender interface {
 	AppendFields(b []byte, in *pb.Fields) []byte
 }
 
@@ -45,10 +45,10 @@ type stored []byte
 func (s stored) AppendFields(b []byte, _ *pb.Fields) []byte { return append(b, s...) }
 
 // add puts a record into the page, and sends the page when it is full.
-func (p *pages) add(r record, in *pb.Fields) error { return p.put(records, r, in) }
+func (p *pages) add(r fieldAppender, in *pb.Fields) error { return p.put(records, r, in) }
 
 // put is add for a field of another number.
-func (p *pages) put(field int, r record, in *pb.Fields) error {
+func (p *pages) put(field int, r fieldAppender, in *pb.Fields) error {
 	b, at := coding.Open(p.b, field)
 	p.b = coding.Close(r.AppendFields(b, in), at)
 	if p.count++; p.count < pageRecords && len(p.b) < pageBytes {

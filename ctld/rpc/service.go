@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	"github.com/sluice-hpc/sluice/internal/version"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
 	"github.com/sluice-hpc/sluice/sched/priority"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -49,7 +49,7 @@ type Service struct {
 	// Explain says in words why a job waits.
 	Explainer func(v *state.View, j *pb.JobRecord) string
 	// Terms are what the priorities of waiting jobs are made of, each in the partition of the same index, and the weights.
-	Terms func(v *state.View, jobs []*pb.JobRecord, partitions []string) ([]priority.Parts, sched.Weights)
+	Terms func(v *state.View, jobs []*pb.JobRecord, partitions []string) ([]priority.Parts, record.Weights)
 	// Script reads a job's script and environment.
 	Script func(*pb.JobRecord) (script []byte, env []string, err error)
 	// Reload reads the configuration again, for a command that puts it in force; Stop ends the controller, StopNodes

@@ -7,15 +7,15 @@ import (
 
 	"github.com/sluice-hpc/sluice/ctld/convert"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
 // readNeed is what a step asks for, in the terms of sched/sizing. That tasks may share CPUs (--overcommit) is not said there: those of a
 // step do so where there are too few, while a job with it has the CPUs of one task on each node (srun(1)). Which socket a device of the
 // job is near to has been decided with the job: devices for each socket are so many on each node.
-func readNeed(s *pb.StepSpec) (r sched.Request, p *pb.Problem) {
-	r = sched.Request{CPUsPerTask: int(s.CpusPerTask), TasksPerNode: int(s.NtasksPerNode), Sockets: int(s.SocketsPerNode),
+func readNeed(s *pb.StepSpec) (r record.Request, p *pb.Problem) {
+	r = record.Request{CPUsPerTask: int(s.CpusPerTask), TasksPerNode: int(s.NtasksPerNode), Sockets: int(s.SocketsPerNode),
 		MemNodeMiB: amountOf(s.MemPerNodeMib), MemCPUMiB: amountOf(s.MemPerCpuMib), MemGPUMiB: amountOf(s.MemPerGpuMib)}
 	if s.NoGres {
 		return r, nil
@@ -72,7 +72,7 @@ func (r *request) enough() bool {
 		for _, given := range r.given {
 			have += count(given, g)
 		}
-		if g.Per == sched.PerJob && have < uint64(g.Count) {
+		if g.Per == record.PerJob && have < uint64(g.Count) {
 			return false
 		}
 	}
@@ -89,7 +89,7 @@ func (r *request) devices() [][]*pb.GresDevice {
 	}
 	for k := range r.req.Gres {
 		g := &r.req.Gres[k]
-		if g.Per == sched.PerJob {
+		if g.Per == record.PerJob {
 			r.deal(g, out, free)
 			continue
 		}
@@ -102,7 +102,7 @@ func (r *request) devices() [][]*pb.GresDevice {
 
 // deal gives the nodes what the step asks for in all: each has one of it if there are enough, and the first ones have the rest. A node
 // gets no more than it has memory for.
-func (r *request) deal(g *sched.GresRequest, out, free [][]*pb.GresDevice) {
+func (r *request) deal(g *record.GresRequest, out, free [][]*pb.GresDevice) {
 	left := uint64(g.Count)
 	for _, most := range []uint64{1, math.MaxUint64} {
 		for i := range r.chosen {
@@ -126,7 +126,7 @@ func (r *request) lead(j *pb.JobRecord) string {
 	for i := range r.req.Gres {
 		g := &r.req.Gres[i]
 		some, typed := false, uint64(0)
-		if g.Per == sched.PerTask || g.Per == sched.PerSocket { // of these it says nothing
+		if g.Per == record.PerTask || g.Per == record.PerSocket { // of these it says nothing
 			continue
 		}
 		for _, a := range j.Alloc {
@@ -170,11 +170,11 @@ func amount(d *pb.GresDevice) uint64 {
 	return 1
 }
 
-func matches(d *pb.GresDevice, g *sched.GresRequest) bool {
+func matches(d *pb.GresDevice, g *record.GresRequest) bool {
 	return d.Name == g.Name && (g.Type == "" || strings.EqualFold(d.Type, g.Type))
 }
 
-func count(list []*pb.GresDevice, g *sched.GresRequest) (n uint64) {
+func count(list []*pb.GresDevice, g *record.GresRequest) (n uint64) {
 	for _, d := range list {
 		if matches(d, g) {
 			n += amount(d)
@@ -184,7 +184,7 @@ func count(list []*pb.GresDevice, g *sched.GresRequest) (n uint64) {
 }
 
 // move takes k of a resource from one list to another, the first devices first; both are new lists.
-func move(to, from []*pb.GresDevice, g *sched.GresRequest, k uint64) (more, rest []*pb.GresDevice) {
+func move(to, from []*pb.GresDevice, g *record.GresRequest, k uint64) (more, rest []*pb.GresDevice) {
 	more = append(more, to...)
 	for _, d := range from {
 		have := amount(d)

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
@@ -75,7 +75,7 @@ type request struct {
 	wanted  []string // nodes that it must have
 	allowed map[string]bool
 	hosts   []string // of each task
-	req     sched.Request
+	req     record.Request
 	each    bool               // r.tasks are those of min nodes, and more nodes have more
 	all     bool               // of devices: those of the job
 	chosen  []*node            // by the last choose
@@ -266,7 +266,7 @@ func (r *request) pick(must, rest []*node) bool {
 // pickDevices takes those nodes first that have the most of what the step asks for in all, until there is enough of it. Each has as many
 // tasks as the first would have, if the step does not say how many there are.
 func (r *request) pickDevices(must, rest []*node) bool {
-	at := slices.IndexFunc(r.req.Gres, func(g sched.GresRequest) bool { return g.Per == sched.PerJob })
+	at := slices.IndexFunc(r.req.Gres, func(g record.GresRequest) bool { return g.Per == record.PerJob })
 	if at < 0 {
 		return false
 	}

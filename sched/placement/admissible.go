@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// Admitter answers Admissible for many jobs over the same nodes. It places them as a pass does, so that what it admits does start once
-// the nodes are free, and no other rules of what fits have to be kept in step. Not safe for concurrent use.
+// Admitter says for many jobs over the same nodes whether they could ever start. It places them as a pass does, so that what it admits
+// does start once the nodes are free, and no other rules of what fits have to be kept in step. Not safe for concurrent use.
 type Admitter struct {
 	ix *index.Index
 	pl *Placer

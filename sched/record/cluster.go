@@ -10,7 +10,7 @@ const (
 	NodeDrained           // drained or draining: what runs goes on, nothing starts
 	NodeDown              // down, not responding, powered off, failing
 	NodeMaint             // under maintenance
-	NodeFuture            // not part of the cluster yet: not even counted for Admissible
+	NodeFuture            // not part of the cluster yet: not even counted by placement.Admitter
 )
 
 // Node is a node's record. CPUs are numbered core by core: CPU c belongs to

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // costTable is the CPU time of passes over the nodes of openb, repeated or cut to a number, with queues of its 100 most frequent
@@ -45,22 +46,22 @@ func costTable(t *testing.T) string {
 
 // cost is a full cluster with a queue.
 type cost struct {
-	params sched.Params
-	in     sched.Snapshot
+	params record.Params
+	in     record.Snapshot
 	rand   *rand.Rand
-	kinds  []sched.Typical
+	kinds  []record.Typical
 	next   uint32
 }
 
-func newCost(nodes []*sched.Node, kinds []sched.Typical, count, queue int) *cost {
+func newCost(nodes []*record.Node, kinds []record.Typical, count, queue int) *cost {
 	c := &cost{params: defaults(), rand: rand.New(rand.NewSource(1)), kinds: kinds}
-	part := &sched.Partition{Name: "all"}
+	part := &record.Partition{Name: "all"}
 	for i := range count {
 		n := *nodes[i%len(nodes)]
 		n.Name = fmt.Sprintf("n%05d", i)
 		c.in.Nodes, part.Nodes = append(c.in.Nodes, &n), append(part.Nodes, n.Name)
 	}
-	c.in.Now, c.in.Partitions = 100_000, []*sched.Partition{part}
+	c.in.Now, c.in.Partitions = 100_000, []*record.Partition{part}
 	for { // until it is full
 		before := len(c.in.Running)
 		for range 4 * count {
@@ -83,19 +84,19 @@ func (c *cost) submit() {
 	k := c.rand.Intn(len(c.kinds))
 	c.in.Pending = append(
 		c.in.Pending,
-		&sched.Job{ID: c.next, Request: c.kinds[k].Request, LimitS: int64(1+k%48) * 1800, PredictedS: int64(1+k%48) * 600,
-			Submit: c.in.Now, Partitions: allPartition, User: "u", Reason: sched.Reason{Code: sched.WaitPriority}},
+		&record.Job{ID: c.next, Request: c.kinds[k].Request, LimitS: int64(1+k%48) * 1800, PredictedS: int64(1+k%48) * 600,
+			Submit: c.in.Now, Partitions: allPartition, User: "u", Reason: record.Reason{Code: record.WaitPriority}},
 	)
 }
 
-func (c *cost) apply(p *sched.Plan) {
+func (c *cost) apply(p *record.Plan) {
 	started := map[uint32]bool{}
 	running := slices.Clone(c.in.Running)
 	for _, s := range p.Start {
 		started[s.Job.ID] = true
 		running = append(
 			running,
-			&sched.Run{
+			&record.Run{
 				ID:        s.Job.ID,
 				Task:      -1,
 				Job:       s.Job,
@@ -106,9 +107,9 @@ func (c *cost) apply(p *sched.Plan) {
 			},
 		)
 	}
-	slices.SortFunc(running, func(a, b *sched.Run) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(running, func(a, b *record.Run) int { return cmp.Compare(a.ID, b.ID) })
 	c.in.Running = running
-	c.in.Pending = slices.DeleteFunc(slices.Clone(c.in.Pending), func(j *sched.Job) bool { return started[j.ID] })
+	c.in.Pending = slices.DeleteFunc(slices.Clone(c.in.Pending), func(j *record.Job) bool { return started[j.ID] })
 }
 
 // events is the time of n passes, each after one job has ended, and how many jobs they started. The queue stays as long as it is.
@@ -119,7 +120,7 @@ func (c *cost) events(n int) (spent time.Duration, starts int) {
 		c.in.Now++
 		k := c.rand.Intn(len(c.in.Running))
 		c.in.Running = slices.Delete(slices.Clone(c.in.Running), k, k+1)
-		var p *sched.Plan
+		var p *record.Plan
 		spent += c.spent(func() { p = s.Plan(&c.in) })
 		starts += len(p.Start)
 		c.apply(p)

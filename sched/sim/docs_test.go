@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 var (
@@ -236,7 +236,7 @@ func placementTable(t *testing.T) string {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&b, "| %s |", list)
-		for _, rule := range []sched.Placement{sched.FGD, sched.BestFit, sched.Pack} {
+		for _, rule := range []record.Placement{record.FGD, record.BestFit, record.Pack} {
 			var m mean
 			for seed := range int64(*seeds) {
 				m.add(100 * Placement(nodes, pods, rule, seed))

@@ -8,7 +8,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // crowd is so many jobs of two users on a machine of 32 processors, more than it can start at once.
@@ -103,7 +103,7 @@ func TestWeightsCount(t *testing.T) {
 			jobs[i].RunS, jobs[i].RequestS = 3*jobs[i].RunS, 3*jobs[i].RequestS
 		}
 	}
-	waits := func(w *sched.Weights, qos map[string]uint32) (a, b float64) {
+	waits := func(w *record.Weights, qos map[string]uint32) (a, b float64) {
 		r, err := Run(Options{Jobs: jobs, Procs: 32, Policy: "easy", Weights: w, QOS: qos})
 		if err != nil {
 			t.Fatal(err)
@@ -115,10 +115,10 @@ func TestWeightsCount(t *testing.T) {
 		return sums[0].value(), sums[1].value()
 	}
 	a0, b0 := waits(nil, nil)
-	if a, b := waits(&sched.Weights{FairShare: 1000}, nil); !(a > a0 && b < b0) {
+	if a, b := waits(&record.Weights{FairShare: 1000}, nil); !(a > a0 && b < b0) {
 		t.Errorf("under fair share the one who uses more waits %.0f s instead of %.0f, the other %.0f instead of %.0f", a, a0, b, b0)
 	}
-	if a, b := waits(&sched.Weights{QOS: 1000}, map[string]uint32{"1": 10}); !(a < a0 && b > b0) {
+	if a, b := waits(&record.Weights{QOS: 1000}, map[string]uint32{"1": 10}); !(a < a0 && b > b0) {
 		t.Errorf("with the better QOS a user waits %.0f s instead of %.0f, the other %.0f instead of %.0f", a, a0, b, b0)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // Pod is a task of the openb trace.
@@ -21,23 +22,23 @@ type Pod struct {
 }
 
 // ReadOpenb reads the node and task lists of cluster-trace-gpu-v2023.
-func ReadOpenb(nodes, pods string) ([]*sched.Node, []Pod, error) {
+func ReadOpenb(nodes, pods string) ([]*record.Node, []Pod, error) {
 	rows, err := readCSV(nodes)
 	if err != nil {
 		return nil, nil, err
 	}
-	var list []*sched.Node
+	var list []*record.Node
 	for _, r := range rows {
 		v, err := numbers(r, "cpu_milli", "memory_mib", "gpu")
 		if err != nil {
 			return nil, nil, fmt.Errorf("cannot read %s: node %s: %w", nodes, r["sn"], err)
 		}
-		n := &sched.Node{Name: r["sn"], CPUs: int(v[0]), MemMiB: v[1], Features: []string{r["model"]}}
-		g := sched.Gres{Name: "gpu", Type: r["model"], Shared: "shard", Shares: 1000}
+		n := &record.Node{Name: r["sn"], CPUs: int(v[0]), MemMiB: v[1], Features: []string{r["model"]}}
+		g := record.Gres{Name: "gpu", Type: r["model"], Shared: "shard", Shares: 1000}
 		for i := range v[2] {
-			g.Devices = append(g.Devices, sched.Device{Index: int(i)})
+			g.Devices = append(g.Devices, record.Device{Index: int(i)})
 		}
-		n.Gres = []sched.Gres{g}
+		n.Gres = []record.Gres{g}
 		list = append(list, n)
 	}
 	rows, err = readCSV(pods)
@@ -94,8 +95,8 @@ func numbers(row map[string]string, names ...string) ([]int64, error) {
 }
 
 // request is a pod as a job asks for it.
-func (p Pod) request() sched.Request {
-	r := sched.Request{
+func (p Pod) request() record.Request {
+	r := record.Request{
 		MinNodes:    1,
 		MaxNodes:    1,
 		Tasks:       1,
@@ -109,9 +110,9 @@ func (p Pod) request() sched.Request {
 	}
 	switch {
 	case p.GPUs == 1 && p.GPUMilli < 1000:
-		r.Gres = []sched.GresRequest{{Name: "shard", Count: p.GPUMilli}}
+		r.Gres = []record.GresRequest{{Name: "shard", Count: p.GPUMilli}}
 	case p.GPUs > 0:
-		r.Gres = []sched.GresRequest{{Name: "gpu", Count: p.GPUs}}
+		r.Gres = []record.GresRequest{{Name: "gpu", Count: p.GPUs}}
 	}
 	return r
 }
@@ -120,7 +121,7 @@ func (p Pod) milli() int64 { return p.GPUs * min(p.GPUMilli, 1000) }
 
 // Typical are the most frequent tasks, by (CPU, GPUs, share, models), that
 // cover 95 % of all.
-func typicalOf(pods []Pod) []sched.Typical {
+func typicalOf(pods []Pod) []record.Typical {
 	count := map[Pod]int64{}
 	for _, p := range pods {
 		p.MemMiB = 0
@@ -139,11 +140,11 @@ func typicalOf(pods []Pod) []sched.Typical {
 			strings.Compare(a.Spec, b.Spec),
 		)
 	})
-	var out []sched.Typical
+	var out []record.Typical
 	covered := int64(0)
 	for _, k := range kinds {
 		r := k.request()
-		out = append(out, sched.Typical{Request: &r, Count: count[k]})
+		out = append(out, record.Typical{Request: &r, Count: count[k]})
 		if covered += count[k]; covered*100 >= int64(len(pods))*95 {
 			break
 		}
@@ -154,19 +155,19 @@ func typicalOf(pods []Pod) []sched.Typical {
 // Placement is the openb experiment: no departures, tasks in random order
 // until 1.3 times the GPUs have been asked for, tasks that fit nowhere are
 // dropped. It returns GPU milli placed over GPU milli there are.
-func Placement(nodes []*sched.Node, pods []Pod, rule sched.Placement, seed int64) float64 {
+func Placement(nodes []*record.Node, pods []Pod, rule record.Placement, seed int64) float64 {
 	r := rand.New(rand.NewSource(seed))
 	capacity := int64(0)
-	part := &sched.Partition{Name: "all"}
+	part := &record.Partition{Name: "all"}
 	for _, n := range nodes {
 		capacity += int64(len(n.Gres[0].Devices)) * 1000
 		part.Nodes = append(part.Nodes, n.Name)
 	}
 	order := r.Perm(len(pods))
-	in := &sched.Snapshot{Now: 1, Nodes: nodes, Partitions: []*sched.Partition{part}, Typical: typicalOf(pods)}
-	s := sched.New(sched.Params{Placement: rule, Policy: sched.FIFO, Weights: basic})
+	in := &record.Snapshot{Now: 1, Nodes: nodes, Partitions: []*record.Partition{part}, Typical: typicalOf(pods)}
+	s := sched.New(record.Params{Placement: rule, Policy: record.FIFO, Weights: basic})
 	placed, asked := int64(0), int64(0)
-	reqs := map[Pod]*sched.Request{}
+	reqs := map[Pod]*record.Request{}
 	for i := 0; asked*10 < capacity*13; i++ {
 		p := pods[r.Intn(len(pods))]
 		if i < len(order) {
@@ -177,13 +178,13 @@ func Placement(nodes []*sched.Node, pods []Pod, rule sched.Placement, seed int64
 			req := p.request()
 			reqs[p] = &req
 		}
-		in.Pending = []*sched.Job{{ID: uint32(i + 1), Partitions: allPartition, Request: reqs[p], Submit: 1, LimitS: sched.Forever}}
+		in.Pending = []*record.Job{{ID: uint32(i + 1), Partitions: allPartition, Request: reqs[p], Submit: 1, LimitS: record.Forever}}
 		plan := s.Plan(in)
 		for _, st := range plan.Start {
 			placed += p.milli()
 			in.Running = append(
 				in.Running,
-				&sched.Run{ID: st.Job.ID, Task: -1, Job: st.Job, Partition: "all", Start: 1, End: sched.Forever, Allocs: st.Allocs},
+				&record.Run{ID: st.Job.ID, Task: -1, Job: st.Job, Partition: "all", Start: 1, End: record.Forever, Allocs: st.Allocs},
 			)
 		}
 	}

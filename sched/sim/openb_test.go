@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 var seeds = flag.Int("seeds", 2, "seeds of the placement experiment")
@@ -19,7 +19,7 @@ func TestPlacementOrder(t *testing.T) {
 	}
 	other := slices.Clone(nodes)
 	rand.New(rand.NewSource(7)).Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })
-	for _, rule := range []sched.Placement{sched.FGD, sched.BestFit, sched.Pack} {
+	for _, rule := range []record.Placement{record.FGD, record.BestFit, record.Pack} {
 		if a, b := Placement(nodes, pods, rule, 0), Placement(other, pods, rule, 0); a != b {
 			t.Errorf("rule %d: %.6f and, with the nodes in another order, %.6f", rule, a, b)
 		}
@@ -38,8 +38,8 @@ func TestPlacement(t *testing.T) {
 		}
 		var fgd, best mean
 		for seed := range int64(*seeds) {
-			fgd.add(100 * Placement(nodes, pods, sched.FGD, seed))
-			best.add(100 * Placement(nodes, pods, sched.BestFit, seed))
+			fgd.add(100 * Placement(nodes, pods, record.FGD, seed))
+			best.add(100 * Placement(nodes, pods, record.BestFit, seed))
 		}
 		t.Logf("%s: FGD %.2f %% (aim %.1f), best fit %.2f (%.1f)", c.list, fgd.value(), c.fgd, best.value(), c.bestFit)
 		if fgd.value() < c.fgd {

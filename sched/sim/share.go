@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // defaultHalfLifeS is PriorityDecayHalfLife where it is not set (slurm.conf(5)): 7 days.
@@ -50,20 +50,20 @@ func (l *ledger) occupy(user string, procs int, now int64) {
 
 // shares are the fair-share factors of those who have jobs waiting, with equal shares for all users seen so far: 2^(-usage/share), which
 // is priority/multifactor's without FairTree. They are worked out once in each calculation period, and for who is new in it.
-func (l *ledger) shares(pending []*sched.Job, period int64) []sched.Share {
+func (l *ledger) shares(pending []*record.Job, period int64) []record.Share {
 	if period != l.period {
 		l.period, l.factors = period, map[string]float64{}
 		l.all.until(max(period, l.all.at), l.halfLife)
 	}
-	var out []sched.Share
+	var out []record.Share
 	listed := map[[2]string]bool{}
 	for _, j := range pending {
 		if key := [2]string{j.Account, j.User}; !listed[key] {
 			listed[key] = true
-			out = append(out, sched.Share{Account: j.Account, User: j.User, Factor: l.factor(j.User)})
+			out = append(out, record.Share{Account: j.Account, User: j.User, Factor: l.factor(j.User)})
 		}
 	}
-	slices.SortFunc(out, func(a, b sched.Share) int {
+	slices.SortFunc(out, func(a, b record.Share) int {
 		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.User, b.User))
 	})
 	return out

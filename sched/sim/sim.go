@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/sched"
 	"github.com/sluice-hpc/sluice/sched/predict"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // Options say what to replay and how.
@@ -25,10 +26,10 @@ type Options struct {
 
 	Policy string // a key of Policies; "" is the default
 	Exact  bool   // estimates are the run times, not the requests
-	Params *sched.Params
+	Params *record.Params
 
 	// Weights are those of multifactor priority; nil is priority/basic. Users, accounts (groups) and QOS (queues) are the trace's.
-	Weights *sched.Weights
+	Weights *record.Weights
 	// QOS are the priorities of queues, for Weights.QOS; a queue without one has 0.
 	QOS       map[string]uint32
 	HalfLifeS int64 // PriorityDecayHalfLife; 0 means 7 days
@@ -41,7 +42,7 @@ type Options struct {
 
 // Policy is a named configuration of the scheduler and how often it runs.
 type Policy struct {
-	Params sched.Params
+	Params record.Params
 	// EveryS runs a pass at multiples of so many seconds instead of after
 	// each second in which something happened.
 	EveryS int64
@@ -51,21 +52,21 @@ type Policy struct {
 // Policies are the names that Options.Policy takes.
 var Policies = map[string]Policy{
 	"default":      {Params: defaults(), About: "what Sluice does unless told otherwise"},
-	"fifo":         {Params: sched.Params{Weights: basic, Policy: sched.FIFO}, About: "strictly in order"},
-	"easy":         {Params: sched.Params{Weights: basic}, About: "textbook EASY backfill"},
-	"easy-sjbf":    {Params: sched.Params{Weights: basic, Order: sched.ShortestFirst}, About: "EASY, candidates by predicted run time"},
-	"conservative": {Params: sched.Params{Weights: basic, Policy: sched.Conservative}, About: "a promise for every job"},
+	"fifo":         {Params: record.Params{Weights: basic, Policy: record.FIFO}, About: "strictly in order"},
+	"easy":         {Params: record.Params{Weights: basic}, About: "textbook EASY backfill"},
+	"easy-sjbf":    {Params: record.Params{Weights: basic, Order: record.ShortestFirst}, About: "EASY, candidates by predicted run time"},
+	"conservative": {Params: record.Params{Weights: basic, Policy: record.Conservative}, About: "a promise for every job"},
 	"slurm-like": {
-		Params: sched.Params{Weights: basic, Policy: sched.Conservative, Depth: 500, ResolutionS: 60},
+		Params: record.Params{Weights: basic, Policy: record.Conservative, Depth: 500, ResolutionS: 60},
 		EveryS: 30,
 		About:  "conservative, rebuilt every 30 s, first 500 jobs, 60 s resolution",
 	},
 }
 
-var basic = sched.Weights{Basic: true}
+var basic = record.Weights{Basic: true}
 
-func defaults() sched.Params {
-	p := sched.DefaultParams()
+func defaults() record.Params {
+	p := record.DefaultParams()
 	p.Weights = basic
 	return p
 }
@@ -79,12 +80,12 @@ type Record struct {
 type world struct {
 	opts  *Options
 	jobs  []Job
-	in    sched.Snapshot
+	in    record.Snapshot
 	s     *sched.Scheduler
 	every int64
 	ends  endHeap
-	runs  map[uint32]*sched.Run
-	reqs  map[int]*sched.Request
+	runs  map[uint32]*record.Run
+	reqs  map[int]*record.Request
 	past  predict.History
 	fair  *ledger // with a weight for fair share
 	recs  []Record
@@ -141,8 +142,8 @@ func newWorld(opts *Options) (*world, error) {
 		opts:  opts,
 		jobs:  opts.Jobs,
 		every: pol.EveryS,
-		runs:  map[uint32]*sched.Run{},
-		reqs:  map[int]*sched.Request{},
+		runs:  map[uint32]*record.Run{},
+		reqs:  map[int]*record.Request{},
 	}
 	w.weigh(&pol.Params)
 	w.recs = make([]Record, len(w.jobs))
@@ -159,13 +160,13 @@ func newWorld(opts *Options) (*world, error) {
 }
 
 // weigh sets the priorities up.
-func (w *world) weigh(p *sched.Params) {
+func (w *world) weigh(p *record.Params) {
 	if w.opts.Weights == nil {
 		return
 	}
 	p.Weights = *w.opts.Weights
 	for _, name := range slices.Sorted(maps.Keys(w.opts.QOS)) {
-		w.in.QOS = append(w.in.QOS, &sched.QOS{Name: name, Priority: w.opts.QOS[name]})
+		w.in.QOS = append(w.in.QOS, &record.QOS{Name: name, Priority: w.opts.QOS[name]})
 	}
 	if p.Weights.FairShare > 0 {
 		half := cmp.Or(w.opts.HalfLifeS, defaultHalfLifeS)
@@ -177,13 +178,13 @@ func (w *world) machine(procs, each int) {
 	if each <= 0 || each > procs {
 		each = procs
 	}
-	part := &sched.Partition{Name: "all"}
+	part := &record.Partition{Name: "all"}
 	for left, i := procs, 0; left > 0; left, i = left-each, i+1 {
-		n := &sched.Node{Name: fmt.Sprintf("n%05d", i), CPUs: min(each, left)}
+		n := &record.Node{Name: fmt.Sprintf("n%05d", i), CPUs: min(each, left)}
 		w.in.Nodes = append(w.in.Nodes, n)
 		part.Nodes = append(part.Nodes, n.Name)
 	}
-	w.in.Partitions = []*sched.Partition{part}
+	w.in.Partitions = []*record.Partition{part}
 }
 
 // PolicyNames lists the policies.
@@ -199,10 +200,10 @@ func PolicyNames() string {
 // replay is the event loop: within a second completions come before
 // submissions, then there is one pass.
 func (w *world) replay() error {
-	wake, due := sched.Forever, false
+	wake, due := record.Forever, false
 	for w.ended < len(w.jobs) {
 		now := min(w.nextEvent(), wake)
-		if now >= sched.Forever {
+		if now >= record.Forever {
 			return fmt.Errorf("cannot go on at %d: %d jobs wait and nothing will change", w.in.Now, len(w.in.Pending))
 		}
 		w.in.Now = now
@@ -234,7 +235,7 @@ func (w *world) tick(now int64, due bool, wake int64) int64 {
 }
 
 func (w *world) nextEvent() int64 {
-	t := sched.Forever
+	t := record.Forever
 	if len(w.ends) > 0 {
 		t = w.ends[0].at
 	}
@@ -252,7 +253,7 @@ func (w *world) complete(now int64) int {
 		w.recs[id-1].End = now
 		w.past.Ended(j.User, j.Name, j.RunS)
 		w.fair.occupy(j.User, -j.Procs, now)
-		i, _ := slices.BinarySearchFunc(w.in.Running, id, func(r *sched.Run, id uint32) int { return cmp.Compare(r.ID, id) })
+		i, _ := slices.BinarySearchFunc(w.in.Running, id, func(r *record.Run, id uint32) int { return cmp.Compare(r.ID, id) })
 		w.in.Running = slices.Delete(w.in.Running, i, i+1)
 		n++
 		w.ended++
@@ -264,7 +265,7 @@ func (w *world) submit(now int64) int {
 	n := 0
 	for ; w.next < len(w.jobs) && w.jobs[w.next].Submit <= now; w.next++ {
 		j := &w.jobs[w.next]
-		rec := &sched.Job{
+		rec := &record.Job{
 			ID:         uint32(w.next + 1),
 			User:       j.User,
 			Name:       j.Name,
@@ -275,7 +276,7 @@ func (w *world) submit(now int64) int {
 			Submit:     j.Submit,
 			LimitS:     j.RequestS,
 			PredictedS: w.past.Predict(j.User, j.Name),
-			Reason:     sched.Reason{Code: sched.WaitPriority},
+			Reason:     record.Reason{Code: record.WaitPriority},
 		}
 		if w.opts.Exact {
 			rec.LimitS, rec.PredictedS = j.RunS, j.RunS
@@ -291,10 +292,10 @@ var allPartition = []string{"all"}
 
 func (w *world) partitions() []string { return allPartition }
 
-func (w *world) request(procs int) *sched.Request {
+func (w *world) request(procs int) *record.Request {
 	r := w.reqs[procs]
 	if r == nil {
-		r = &sched.Request{Tasks: procs}
+		r = &record.Request{Tasks: procs}
 		if w.opts.NodeProcs <= 0 {
 			r.MinNodes, r.MaxNodes = 1, 1
 		}
@@ -320,7 +321,7 @@ func (w *world) pass() int64 {
 		w.in.Resume = p.Resume
 		return w.in.Now + 1
 	}
-	w.in.Resume = sched.Cursor{}
+	w.in.Resume = record.Cursor{}
 	if len(p.Start) > 0 && w.every > 0 && len(w.in.Pending) > 0 {
 		return (w.in.Now/w.every + 1) * w.every
 	}
@@ -328,9 +329,9 @@ func (w *world) pass() int64 {
 }
 
 // promised notes who has been promised a start.
-func (w *world) promised(list []sched.Reserve) {
+func (w *world) promised(list []record.Reserve) {
 	for i := range list {
-		at, ok := slices.BinarySearchFunc(w.in.Pending, list[i].ID, func(j *sched.Job, id uint32) int { return cmp.Compare(j.ID, id) })
+		at, ok := slices.BinarySearchFunc(w.in.Pending, list[i].ID, func(j *record.Job, id uint32) int { return cmp.Compare(j.ID, id) })
 		if ok && list[i].First && !w.in.Pending[at].Promised {
 			j := *w.in.Pending[at]
 			j.Promised = true
@@ -339,15 +340,15 @@ func (w *world) promised(list []sched.Reserve) {
 	}
 }
 
-func (w *world) start(st *sched.Start) {
+func (w *world) start(st *record.Start) {
 	id := st.Job.ID
 	now := w.in.Now
 	j := &w.jobs[id-1]
 	w.recs[id-1].Start = now
-	i, _ := slices.BinarySearchFunc(w.in.Pending, id, func(j *sched.Job, id uint32) int { return cmp.Compare(j.ID, id) })
+	i, _ := slices.BinarySearchFunc(w.in.Pending, id, func(j *record.Job, id uint32) int { return cmp.Compare(j.ID, id) })
 	w.in.Pending = slices.Delete(w.in.Pending, i, i+1)
-	run := &sched.Run{ID: id, Task: -1, Job: st.Job, Partition: st.Partition, Start: now, End: now + st.LimitS, Allocs: st.Allocs}
-	at, _ := slices.BinarySearchFunc(w.in.Running, id, func(r *sched.Run, id uint32) int { return cmp.Compare(r.ID, id) })
+	run := &record.Run{ID: id, Task: -1, Job: st.Job, Partition: st.Partition, Start: now, End: now + st.LimitS, Allocs: st.Allocs}
+	at, _ := slices.BinarySearchFunc(w.in.Running, id, func(r *record.Run, id uint32) int { return cmp.Compare(r.ID, id) })
 	w.in.Running = slices.Insert(w.in.Running, at, run)
 	heap.Push(&w.ends, ending{now + j.RunS, id})
 	w.fair.occupy(j.User, j.Procs, now)

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // controller is one life of the controller: its real parts, and what stands for its goroutines.
@@ -28,7 +28,7 @@ type controller struct {
 	box      []mail // the mailbox
 	turning  bool
 	planning bool
-	resume   sched.Cursor
+	resume   record.Cursor
 	alarm    int // number of the planner's timer in force
 	sessions []*session
 	running  map[string]bool // nodes for which a program runs
@@ -189,7 +189,7 @@ func (c *controller) pass() {
 	c.planning = true
 	c.after(c.s.short(200*time.Millisecond), func() {
 		plan, cmd := c.plan.Prepare(c.resume)
-		c.resume = sched.Cursor{}
+		c.resume = record.Cursor{}
 		if plan.Truncated {
 			c.resume = plan.Resume
 		}
@@ -222,10 +222,10 @@ func (c *controller) planned(again bool) {
 }
 
 // setAlarm plans the pass that time alone makes necessary.
-func (c *controller) setAlarm(p *sched.Plan) {
+func (c *controller) setAlarm(p *record.Plan) {
 	c.alarm++
 	n := c.alarm
-	if p.Wake == sched.Forever {
+	if p.Wake == record.Forever {
 		return // Run looks again every hour; a missed wake must not hide behind that
 	}
 	c.s.at(p.Wake*1e9-c.s.clocks.ahead+1e6, func() { // Run asks the clock how long that is, once

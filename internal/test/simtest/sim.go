@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	"github.com/sluice-hpc/sluice/noded/agent"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // The cluster.
@@ -57,7 +57,7 @@ type sim struct {
 	meddling time.Duration
 
 	cfg     *state.Config
-	params  sched.Params
+	params  record.Params
 	disk    *journal.Memory
 	backup  *journal.Memory // the newest; nil: there is none
 	ctl     *controller     // nil: down
@@ -150,7 +150,7 @@ func newSim(o Options) *sim {
 			RealMemoryMib: nodeMiB})
 		s.cfg.PartitionNodes["debug"] = append(s.cfg.PartitionNodes["debug"], m.name)
 	}
-	s.params = sched.Params{Weights: sched.Weights{Basic: set.PriorityBasic}}
+	s.params = record.Params{Weights: record.Weights{Basic: set.PriorityBasic}}
 	if !o.Restore { // a state from a backup is wrong about which machines are off, and nobody switches them on
 		s.drawPower()
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor/resv"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // workload is what the jobs of a run ask for beyond CPUs and time. Each seed draws its own mixture.
@@ -48,9 +48,9 @@ func (w *workload) settings(s *sim) {
 	debug := &pb.PartitionRecord{Name: "debug", PriorityTier: 1}
 	if w.preempt != "" {
 		debug.PreemptMode, debug.GraceTimeS = w.preempt, uint32(s.rng.IntN(6))
-		s.params.Preempt, s.params.PreemptMode = sched.PreemptPartition,
-			map[string]sched.PreemptMode{"REQUEUE": sched.PreemptRequeue, "CANCEL": sched.PreemptCancel,
-				"SUSPEND": sched.PreemptSuspend}[w.preempt]
+		s.params.Preempt, s.params.PreemptMode = record.PreemptPartition,
+			map[string]record.PreemptMode{"REQUEUE": record.PreemptRequeue, "CANCEL": record.PreemptCancel,
+				"SUSPEND": record.PreemptSuspend}[w.preempt]
 	}
 	add(debug)
 	if w.preempt != "" {

@@ -34,7 +34,7 @@ type usage struct {
 var viewPackages = []string{"client/", "proto/", "examples/"}
 
 // notViews are below folders of views and act.
-var notViews = []string{"client/admin", "client/cluster", "client/wire"}
+var notViews = []string{"client/sandbox", "client/wire"}
 
 // viewFiles are those of package conf that print or check the configuration, or only read it.
 var viewFiles = []string{"pairs.go", "pairrows.go", "diff.go", "check.go", "machine.go", "words.go", "keys.go", "set.go"}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/acct"
-	"github.com/sluice-hpc/sluice/client/admin"
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/completion"
 	"github.com/sluice-hpc/sluice/client/format"
@@ -27,8 +26,8 @@ func Pages() (pages []Page) {
 	return pages
 }
 
-// completions are the commands as shells complete them.
-func completions() (list []completion.Command) {
+// completions are the commands and the verbs as shells complete them.
+func completions(verbs []*command.Verb) (list []completion.Command) {
 	for _, p := range Pages() {
 		c := completion.Command{Name: p.Name, Options: p.Options}
 		switch p.Name {
@@ -52,7 +51,7 @@ func completions() (list []completion.Command) {
 		}
 		list = append(list, c)
 	}
-	return append(list, sluiceWords())
+	return append(list, sluiceWords(verbs))
 }
 
 // arguments are what options take whose arguments are another command's in part.
@@ -106,62 +105,62 @@ func scontrolWords() []completion.After {
 	}
 }
 
-// sluiceWords are the verbs of sluice itself.
-func sluiceWords() completion.Command {
+// sluiceWords are the verbs of sluice itself, each with the words and options that may follow it.
+func sluiceWords(verbs []*command.Verb) completion.Command {
 	c := completion.Command{Name: "sluice"}
-	for _, v := range Verbs() {
-		c.Words = append(c.Words, completion.Word{Word: v[0], About: v[1]})
-	}
-	for _, v := range admin.Extra {
-		c.Words = append(c.Words, completion.Word{Word: v.Name, About: v.Usage})
+	list := func(words ...string) completion.Kind { return completion.Kind{List: words} }
+	for _, v := range verbs {
+		c.Words = append(c.Words, completion.Word{Word: v.Name, About: v.Line})
+		var words []string
+		for _, below := range v.Verbs {
+			words = append(words, below.Name)
+		}
+		for _, o := range v.Options {
+			if o.Help != "" {
+				words = append(words, "--"+o.Long)
+			}
+		}
+		if len(words) > 0 {
+			c.After = append(c.After, completion.After{Words: []string{v.Name}, Kind: list(words...)})
+		}
 	}
 	for _, k := range commands() {
 		c.Words = append(c.Words, completion.Word{Word: k.name, About: k.help})
 	}
 	c.Words = append(c.Words, completion.Word{Word: "help", About: "list the commands"},
-		completion.Word{Word: "commands", About: "list the names of Slurm's commands"},
-		completion.Word{Word: "completion", About: "print completions for a shell"})
-	list := func(words ...string) completion.Kind { return completion.Kind{List: words} }
-	c.After = []completion.After{
-		{Words: []string{"explain"}, Kind: completion.Jobs},
-		{Words: []string{"token"}, Kind: list("create", "list", "revoke")},
-		{Words: []string{"node"}, Kind: list("list", "revoke")},
-		{Words: []string{"revoke", "--node"}, Kind: completion.Nodes},
-		{Words: []string{"--role"}, Kind: list("compute", "login")},
-		{Words: []string{"conf"}, Kind: list("check")},
-		{Words: []string{"report"}, Kind: list("--starttime", "--endtime", "--by", "--users", "--accounts",
-			"--partition", "--svg", "--chart")},
-		{Words: []string{"--by"}, Kind: list("user", "account", "partition", "node")},
-		{Words: []string{"completion"}, Kind: list("bash", "zsh", "fish")},
-	}
+		completion.Word{Word: "commands", About: "list the names of Slurm's commands"})
+	c.After = append(c.After,
+		completion.After{Words: []string{"explain"}, Kind: completion.Jobs},
+		completion.After{Words: []string{"revoke", "--node"}, Kind: completion.Nodes},
+		completion.After{Words: []string{"--role"}, Kind: list("compute", "login")},
+		completion.After{Words: []string{"--by"}, Kind: list("user", "account", "partition", "node")},
+		completion.After{Words: []string{"completion"}, Kind: list(shellNames...)})
 	return c
 }
 
-const completionUsage = `usage: sluice completion bash|zsh|fish
+var shellNames = []string{"bash", "zsh", "fish"}
 
-Print completions of all commands for a shell.
-
-Examples:
-   source <(sluice completion bash)                  for this shell; zsh as well, after compinit
-   sluice completion fish | source                   the same in fish
-   sluice completion bash > /etc/bash_completion.d/sluice              for everybody
-   sluice completion zsh > /usr/local/share/zsh/site-functions/_sluice
-`
-
-func printCompletion(env *command.Env, args []string) int {
-	makers := map[string]func([]completion.Command, completion.Of) string{
-		"bash": completion.Bash, "zsh": completion.Zsh, "fish": completion.Fish}
-	switch {
-	case len(args) == 1 && makers[args[0]] != nil:
-		fmt.Fprint(env.Stdout, makers[args[0]](completions(), arguments))
-	case len(args) == 1 && (args[0] == "--help" || args[0] == "-h"):
-		fmt.Fprint(env.Stdout, completionUsage)
-	case len(args) == 0:
-		fmt.Fprintln(env.Stderr, "sluice: error: name the shell: sluice completion bash, zsh or fish")
-		return 1
-	default:
-		fmt.Fprintf(env.Stderr, "sluice: error: cannot make completions for %q: there are those for bash, zsh and fish\n", args[0])
-		return 1
+// completionVerb is `sluice completion`, for the commands and verbs besides itself.
+func completionVerb(verbs []*command.Verb) *command.Verb {
+	v := &command.Verb{
+		Name: "completion", Args: "bash|zsh|fish", Line: "print completions for a shell",
+		Page: command.Page{
+			About: "Prints completions of all commands for a shell.",
+			Examples: `  source <(sluice completion bash)                  for this shell; zsh as well, after compinit
+  sluice completion fish | source                   the same in fish
+  sluice completion bash > /etc/bash_completion.d/sluice              for everybody
+  sluice completion zsh > /usr/local/share/zsh/site-functions/_sluice
+`,
+		},
 	}
-	return 0
+	v.Run = func(c *command.Call) error {
+		makers := []func([]completion.Command, completion.Of) string{completion.Bash, completion.Zsh, completion.Fish}
+		i := slices.Index(shellNames, c.Args[0])
+		if i < 0 {
+			return fmt.Errorf("cannot make completions for %q: there are those for bash, zsh and fish", c.Args[0])
+		}
+		_, err := fmt.Fprint(c.Stdout, makers[i](completions(append(verbs, v)), arguments))
+		return err
+	}
+	return v
 }

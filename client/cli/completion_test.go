@@ -16,7 +16,7 @@ import (
 // Every command is completed.
 func TestEveryCommandIsCompleted(t *testing.T) {
 	done := map[string]bool{}
-	for _, c := range completions() {
+	for _, c := range completions(Verbs()) {
 		done[c.Name] = true
 	}
 	for _, name := range append(Names(), "sluice") {
@@ -148,7 +148,7 @@ func (s *shell) offers(t *testing.T, lines []string) map[string]string {
 	if err := os.Mkdir(filepath.Dir(program), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for path, text := range map[string]string{file: s.script(completions(), arguments), program: fakeSluice} {
+	for path, text := range map[string]string{file: s.script(completions(Verbs()), arguments), program: fakeSluice} {
 		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -175,11 +175,13 @@ func (s *shell) offers(t *testing.T, lines []string) map[string]string {
 
 // TestCompletionShells: what `sluice completion` cannot do is said with what it can.
 func TestCompletionShells(t *testing.T) {
-	for args, want := range map[string]string{"": "name the shell", "tcsh": `cannot make completions for "tcsh": there are those for bash`,
+	for args, want := range map[string]string{"": "sluice completion: bash|zsh|fish is missing",
+		"tcsh":   `cannot make completions for "tcsh": there are those for bash`,
 		"--help": "source <(sluice completion bash)", "bash": "complete -o default -F _sluice_sbatch sbatch", "zsh": "#compdef sbatch",
 		"fish": "complete -c sbatch"} {
 		var out strings.Builder
-		code := sluice(&command.Env{Stdout: &out, Stderr: &out}, append([]string{"completion"}, strings.Fields(args)...))
+		env := &command.Env{Name: "sluice", Stdout: &out, Stderr: &out}
+		code := sluice(env, append([]string{"completion"}, strings.Fields(args)...), nil)
 		if good := args != "" && args != "tcsh"; (code == 0) != good || !strings.Contains(out.String(), want) {
 			t.Errorf("%q: %d, %.200s; want %q", args, code, out.String(), want)
 		}

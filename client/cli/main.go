@@ -12,16 +12,17 @@ import (
 	"github.com/sluice-hpc/sluice/client/command"
 )
 
-// Main runs the command that argv[0] names, or `sluice VERB …`, and returns its exit code.
-func Main(argv []string) int {
+// Main runs the command that argv[0] names, or `sluice VERB …`, and returns its exit code. more are verbs that need packages which the
+// commands must not know, such as the scheduler.
+func Main(argv []string, more ...*command.Verb) int {
 	name, args := "sluice", argv
 	if len(argv) > 0 {
 		name, args = filepath.Base(argv[0]), argv[1:]
 	}
 	if name == "sluice" {
-		return sluice(command.Process(name), args)
+		return sluice(command.Process(name), args, more)
 	}
-	return dispatch(name, args)
+	return dispatch(name, args, more)
 }
 
 // A view of a big queue lives for milliseconds: collecting garbage costs more than it frees, so it is left until the limit.
@@ -33,7 +34,7 @@ func collectLate() {
 
 const memoryLimitBytes = 512 << 20
 
-func dispatch(name string, args []string) int {
+func dispatch(name string, args []string, more []*command.Verb) int {
 	for _, c := range commands() {
 		if c.name == name {
 			if c.big {
@@ -43,5 +44,5 @@ func dispatch(name string, args []string) int {
 			return env.Finish(c.run(env, args))
 		}
 	}
-	return sluice(command.Process("sluice"), append([]string{name}, args...))
+	return sluice(command.Process("sluice"), append([]string{name}, args...), more)
 }

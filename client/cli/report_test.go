@@ -42,7 +42,7 @@ func reported() *clienttest.Controller {
 // TestReport: the table, all figures for programs, JSON; what is not known is n/a, empty or null and never 0.
 func TestReport(t *testing.T) {
 	c := reported()
-	stdout, stderr, exit := runFunc(t, c, report.Main)
+	stdout, stderr, exit := runFunc(t, c, report.Verb().Main)
 	if exit != 0 || stderr != "" {
 		t.Fatalf("exit %d, %s", exit, stderr)
 	}
@@ -64,7 +64,7 @@ func TestReport(t *testing.T) {
 	if ask := c.ReportAsked[0]; ask.By != "user" || ask.UntilNs-ask.SinceNs != int64(7*24*time.Hour) {
 		t.Errorf("asked %v", ask)
 	}
-	stdout, _, _ = runFunc(t, c, report.Main, "-P")
+	stdout, _, _ = runFunc(t, c, report.Verb().Main, "-P")
 	want := "User|Account|Jobs|GPUHours|GPUHoursUsed|GPUHoursIdle|GPUHoursUnknown|GPUHoursLost|GPUHoursLostBeside|GPUHoursWaited|Started|" +
 		"WaitMedianSec|WaitP90Sec|CPUHours|CPUEfficiency|MemEfficiency|EnergyJ\n" +
 		"root|root|3|10.0000|6.0000|3.0000|1.0000|0.5000|0.2500|2.0000|2|60|3661|20.0000|25.0|25.0|5400000\n" +
@@ -72,7 +72,7 @@ func TestReport(t *testing.T) {
 	if stdout != want {
 		t.Errorf("got\n%swant\n%s", stdout, want)
 	}
-	stdout, _, _ = runFunc(t, c, report.Main, "--json", "--by=account", "-S", "now-2days", "-A", "physics,root", "-p", "debug")
+	stdout, _, _ = runFunc(t, c, report.Verb().Main, "--json", "--by=account", "-S", "now-2days", "-A", "physics,root", "-p", "debug")
 	var doc struct {
 		Rows []struct {
 			CPU    *float64 `json:"cpu_efficiency"`
@@ -104,7 +104,7 @@ func TestReportRefuses(t *testing.T) {
 		"--svg=/no/such/folder/picture.svg": "cannot write the picture",
 	} {
 		c := reported()
-		_, stderr, exit := runFunc(t, c, report.Main, strings.Fields(line)...)
+		_, stderr, exit := runFunc(t, c, report.Verb().Main, strings.Fields(line)...)
 		if exit == 0 || !strings.Contains(strings.ToLower(stderr), strings.ToLower(want)) {
 			t.Errorf("%s: exit %d, %q, want %q", line, exit, stderr, want)
 		}
@@ -115,7 +115,7 @@ func TestReportRefuses(t *testing.T) {
 func TestReportPicture(t *testing.T) {
 	c := reported()
 	reportStart := time.Date(2027, 1, 1, 18, 0, 0, 0, time.UTC).Local().Format("2006-01-02T15:04:05")
-	stdout, _, _ := runFunc(t, c, report.Main, "--chart", "-n", "-S", reportStart)
+	stdout, _, _ := runFunc(t, c, report.Verb().Main, "--chart", "-n", "-S", reportStart)
 	for _, want := range []string{", hour by hour\n", "\n8 |x xxxx", "\n  |+ ++++", "  |! !!!!", "  |? ????", "\n4 |= ====",
 		"  |# ####", "\n0 +---------",
 		"\n   ^ ^^^^\n", "# used by jobs", "! free, lost to fragmentation", "(blank) not recorded"} {
@@ -124,7 +124,7 @@ func TestReportPicture(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "week.svg")
-	if _, stderr, exit := runFunc(t, c, report.Main, "--svg", file); exit != 0 {
+	if _, stderr, exit := runFunc(t, c, report.Verb().Main, "--svg", file); exit != 0 {
 		t.Fatalf("exit %d, %s", exit, stderr)
 	}
 	text, err := os.ReadFile(file)
@@ -149,18 +149,18 @@ func TestReportPicture(t *testing.T) {
 			t.Errorf("the SVG has no room for %q", line[1])
 		}
 	}
-	stdout, _, exit := runFunc(t, c, report.Main, "--svg=-")
+	stdout, _, exit := runFunc(t, c, report.Verb().Main, "--svg=-")
 	if exit != 0 || !strings.HasPrefix(stdout, "<svg ") || strings.Contains(stdout, "What jobs used") {
 		t.Errorf("to standard output: exit %d, %.200s", exit, stdout)
 	}
 	// Nothing recorded is said, and drawn as such.
 	empty := &clienttest.Controller{Reported: &pb.ReportReply{}}
-	if stdout, _, exit := runFunc(t, empty, report.Main, "--chart"); exit != 0 ||
+	if stdout, _, exit := runFunc(t, empty, report.Verb().Main, "--chart"); exit != 0 ||
 		!strings.Contains(stdout, "nothing recorded in this time") ||
 		!strings.Contains(stdout, "No picture") {
 		t.Errorf("of nothing: exit %d, %s", exit, stdout)
 	}
-	if stdout, _, exit := runFunc(t, empty, report.Main, "--svg=-"); exit != 0 || !strings.Contains(stdout, "url(#gap)") {
+	if stdout, _, exit := runFunc(t, empty, report.Verb().Main, "--svg=-"); exit != 0 || !strings.Contains(stdout, "url(#gap)") {
 		t.Errorf("of nothing: exit %d, %.200s", exit, stdout)
 	}
 }

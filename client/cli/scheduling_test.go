@@ -223,16 +223,16 @@ func TestExplain(t *testing.T) {
 		args []string
 		want string
 		exit int
-	}{{[]string{"12"}, "job 12 waits: Resources\n", 0}, {[]string{"12", "13_2"}, "job 12 waits: Resources\n\na ", 0}, {nil, "", 2},
+	}{{[]string{"12"}, "job 12 waits: Resources\n", 0}, {[]string{"12", "13_2"}, "job 12 waits: Resources\n\na ", 0}, {nil, "", 1},
 		{[]string{"14"}, "since 2025-11-28T14:50:00\n", 0}} {
-		stdout, _, exit := runFunc(t, socket, explain.Main, c.args...)
+		stdout, _, exit := runFunc(t, socket, explain.Verb().Main, c.args...)
 		if exit != c.exit || !strings.HasPrefix(stdout, c.want) || strings.Contains(stdout, "\x1b") {
 			t.Errorf("explain %v: exit %d, %q", c.args, exit, stdout)
 		}
 	}
 	gone := &clienttest.Controller{Fail: pb.NewProblem(pb.CodeInvalidJobID, "there is no job 99")}
-	if _, stderr, exit := runFunc(t, gone, explain.Main, "99"); exit != 1 ||
-		stderr != "sluice explain: Invalid job id specified: there is no job 99\n" {
+	if _, stderr, exit := runFunc(t, gone, explain.Verb().Main, "99"); exit != 1 ||
+		stderr != "sluice: error: Invalid job id specified: there is no job 99\n" {
 		t.Errorf("explain 99: exit %d, %q", exit, stderr)
 	}
 }

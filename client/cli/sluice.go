@@ -2,29 +2,24 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 
-	"github.com/sluice-hpc/sluice/client/admin"
+	"github.com/sluice-hpc/sluice/client/adopt"
 	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/confcheck"
+	"github.com/sluice-hpc/sluice/client/enrol"
 	"github.com/sluice-hpc/sluice/client/explain"
 	"github.com/sluice-hpc/sluice/client/gpus"
-	"github.com/sluice-hpc/sluice/client/hosts"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/report"
+	"github.com/sluice-hpc/sluice/client/sandbox"
+	"github.com/sluice-hpc/sluice/internal/version"
 )
 
-// Verbs are those of `sluice` that are not Slurm's commands, with a line of help each.
-func Verbs() [][2]string {
-	return [][2]string{
-		{"up", "start a cluster on this machine"},
-		{"down", "stop it"},
-		{"explain", "show why a job is pending, and what would let it start (explain JOB)"},
-		{"gpus", "show every GPU: its state, use, job and user"},
-		{"report", "show GPU-hours used, left idle and queued, by user and account, with a chart"},
-		{"token", "create and list tokens with which hosts join (token create --node NAME)"},
-		{"node", "list the hosts, or revoke one (node list, node revoke NAME)"},
-		{"certs", "show the certificates of hosts"},
-		{"conf", "check a slurm.conf (conf check FILE)"},
-		{"adopt", "admit ssh logins of users with a job on the node, as part of the job (for pam_exec)"},
-	}
+// Verbs are those of `sluice` that are not Slurm's commands.
+func Verbs() []*command.Verb {
+	return []*command.Verb{sandbox.UpVerb(Names()), sandbox.DownVerb(), explain.Verb(), gpus.Verb(), report.Verb(), enrol.TokenVerb(),
+		enrol.NodeVerb(), enrol.CertsVerb(), confcheck.Verb(), adopt.Verb()}
 }
 
 // Names are Slurm's commands, under which the program is installed too.
@@ -36,52 +31,48 @@ func Names() []string {
 	return names
 }
 
-// sluice runs `sluice VERB …`: any of Slurm's commands by name, or a verb of its own.
-func sluice(env *command.Env, args []string) int {
-	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
-		sluiceHelp(env)
-		return 0
-	}
-	if args[0] == "commands" && len(args) == 1 {
-		for _, name := range Names() {
-			fmt.Fprintln(env.Stdout, name)
-		}
-		return 0
-	}
-	if args[0] == "completion" {
-		return printCompletion(env, args[1:])
-	}
-	if args[0] == "gpus" {
-		return gpus.Main(command.Process("sluice gpus"), args[1:])
-	}
-	if args[0] == "explain" {
-		return explain.Main(command.Process("sluice explain"), args[1:])
+// sluice runs `sluice VERB …`: any of Slurm's commands by name, or a verb of its own; more are verbs that the program adds.
+func sluice(env *command.Env, args []string, more []*command.Verb) int {
+	if len(args) == 0 {
+		args = []string{"help"}
 	}
 	switch args[0] {
-	case "report":
-		return report.Main(command.Process("sluice report"), args[1:])
-	case "token":
-		return hosts.Token(command.Process("sluice token"), args[1:])
-	case "node":
-		return hosts.Node(command.Process("sluice node"), args[1:])
-	case "certs":
-		return hosts.Certs(command.Process("sluice certs"), args[1:])
+	case "help", "--help", "-h":
+		sluiceHelp(env, append(Verbs(), more...))
+		return 0
+	case "--version", "-v", "-V":
+		fmt.Fprint(env.Stdout, version.Text())
+		return 0
+	case "commands":
+		fmt.Fprintln(env.Stdout, strings.Join(Names(), "\n"))
+		return 0
 	}
 	for _, c := range commands() {
 		if c.name == args[0] {
 			return c.run(command.Process(c.name), args[1:])
 		}
 	}
-	return admin.Main(args, Names())
+	verbs := append(Verbs(), more...)
+	verbs = append(verbs, completionVerb(verbs))
+	words := Names()
+	for _, v := range verbs {
+		if v.Name == args[0] {
+			env.Name += " " + v.Name
+			return v.Main(env, args[1:])
+		}
+		words = append(words, v.Name)
+	}
+	if strings.HasPrefix(args[0], "-") {
+		_, _, err := opt.Scan([]opt.Name{{Long: "help"}, {Long: "version"}}, args[:1], false)
+		return env.Exit(err)
+	}
+	return env.Exit(command.Unknown(args[0], words))
 }
 
-func sluiceHelp(env *command.Env) {
-	fmt.Fprintln(env.Stdout, "usage: sluice COMMAND [arguments]\n\nA cluster:")
-	for _, v := range Verbs() {
-		fmt.Fprintf(env.Stdout, "  %-10s %s\n", v[0], v[1])
-	}
-	for _, c := range admin.Extra {
-		fmt.Fprintf(env.Stdout, "  %-10s %s\n", c.Name, c.Usage)
+func sluiceHelp(env *command.Env, verbs []*command.Verb) {
+	fmt.Fprintln(env.Stdout, "Usage: sluice COMMAND [arguments]\n\nA cluster:")
+	for _, v := range verbs {
+		fmt.Fprintf(env.Stdout, "  %-10s %s\n", v.Name, v.Line)
 	}
 	fmt.Fprintln(env.Stdout, "\nSlurm's commands (also installed under their own names):")
 	for _, c := range commands() {

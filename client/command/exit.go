@@ -13,12 +13,14 @@ import (
 	"github.com/sluice-hpc/sluice/internal/version"
 )
 
-// Exit turns what stopped a view before it asked the controller into an exit code.
+// Exit turns what stopped a view before it asked the controller, or a verb, into an exit code.
 func (e *Env) Exit(err error) int {
 	var early ExitCode
 	var usage *opt.UsageError
 	var value *opt.ValueError
 	switch {
+	case err == nil:
+		return 0
 	case errors.As(err, &early):
 		return int(early)
 	case errors.As(err, &usage):
@@ -27,7 +29,7 @@ func (e *Env) Exit(err error) int {
 		e.Lines(value.Lines, value.Hint, value.Fatal)
 		return 1
 	}
-	e.Errorf("%v", err)
+	e.Errorf("%s", said(err))
 	return 1
 }
 

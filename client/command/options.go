@@ -11,6 +11,9 @@ import (
 type Option struct {
 	opt.Name
 	Env, Meta, Help, Group string
+	// Of a verb of `sluice`: what its argument must be, and what counts when it is not given.
+	Is      Kind
+	Default string
 }
 
 func NamesOf(options []Option) []opt.Name {

@@ -14,7 +14,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/terminal"
 )
+
+// Escape is terminal.Escape, for what a record says.
+func Escape(s string) string { return terminal.Escape(s) }
 
 // Context is what the text of a field depends on besides its record.
 type Context struct {
@@ -95,7 +99,7 @@ func (l Layout[T]) AppendRow(b []byte, c *Context, row T) []byte {
 		if col.Field != nil {
 			start := len(b)
 			b = col.Field.Text(b, c, row)
-			b = escapeTail(b, start)
+			b = terminal.EscapeTail(b, start)
 			width := col.Width
 			if col.Right && col.Field.Whole {
 				width = max(width, len(b)-start)
@@ -119,7 +123,7 @@ func (l Layout[T]) Fit(c *Context, rows []T) {
 			continue
 		}
 		for _, row := range rows {
-			b = escapeTail(l[i].Field.Text(b[:0], c, row), 0)
+			b = terminal.EscapeTail(l[i].Field.Text(b[:0], c, row), 0)
 			l[i].Width = max(l[i].Width, len(b))
 		}
 	}

@@ -116,7 +116,7 @@ func checkClean(t *rapid.T, s string) {
 		t.Fatalf("broken UTF-8: %q", s)
 	}
 	for _, r := range s {
-		if r < ' ' || r == 0x7f || hidden(r) {
+		if Escape(string(r)) != string(r) {
 			t.Fatalf("%U reaches the terminal: %q", r, s)
 		}
 	}

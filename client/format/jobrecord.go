@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/terminal"
 	"github.com/sluice-hpc/sluice/conf/filename"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
@@ -32,7 +33,7 @@ func (k *Block) line() { k.b = append(k.b, k.sep...) }
 func (k *Block) put(key, value string) {
 	k.b = append(append(k.b, key...), '=')
 	start := len(k.b)
-	k.b = escapeTail(append(k.b, value...), start)
+	k.b = terminal.EscapeTail(append(k.b, value...), start)
 }
 
 func (k *Block) num(key string, n uint64) { k.put(key, strconv.FormatUint(n, 10)) }

@@ -2,6 +2,7 @@
 package gpus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,31 +21,29 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// Options are the command line of `sluice gpus`.
-var Options = [...]command.Option{
-	{Name: opt.Name{Long: "nodes", Short: 'w', Arg: opt.Required}, Meta: "LIST", Help: "only these nodes, as in g[1-4]"},
-	{Name: opt.Name{Long: "nodelist", Arg: opt.Required, Canon: "nodes"}},
-	{Name: opt.Name{Long: "partition", Short: 'p', Arg: opt.Required}, Meta: "LIST", Help: "only nodes of these partitions"},
-	{Name: opt.Name{Long: "free"}, Help: "only GPUs that a job could get now, whole or in part"},
-	{Name: opt.Name{Long: "idle"}, Help: "only GPUs that are allocated and idle"},
-	{Name: opt.Name{Long: "all", Short: 'a'}, Help: "a line for each GPU, however many there are"},
-	{Name: opt.Name{Long: "json"}, Help: "as JSON, with all figures and the names that DCGM and NVML use"},
-	{Name: opt.Name{Long: "watch", Arg: opt.Optional}, Meta: "SECONDS", Help: "refresh every SECONDS, 2 by default"},
-	{Name: opt.Name{Long: "noheader", Short: 'n'}, Help: "without headings and summary, and a line for each GPU"},
-	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
-	{Name: opt.Name{Long: "usage"}, Help: "show this help"},
-}
-
-// Page is what the command says of itself.
-func Page() command.Page {
-	return command.Page{
-		Usage: "Usage: sluice gpus [OPTION...]",
-		About: `Shows every GPU: its type, state, use and job. For more than ` + strconv.Itoa(screenful) + ` GPUs it shows a line for each node, unless nodes are
-named. n/a means that the driver does not report the figure. For nodes without GPUs it gives the reason, if there are no GPUs at all
-(not with -n or --json).`,
-		Options: Options[:],
-		Blocks: []command.Block{{Title: "STATE",
-			Text: "  idle, alloc, mixed (a part is free), fault, foreign (a process outside of any job uses it), drain or down.\n"}},
+// Verb is `sluice gpus`.
+func Verb() *command.Verb {
+	return &command.Verb{
+		Name: "gpus", Line: "show every GPU: its state, use, job and user",
+		Page: command.Page{
+			About: `Shows every GPU: its type, state, use and job. For more than ` + strconv.Itoa(screenful) + ` GPUs it shows a
+line for each node, unless nodes are named. n/a means that the driver does not report the figure. For nodes
+without GPUs it gives the reason, if there are no GPUs at all (not with -n or --json).`,
+			Options: []command.Option{
+				{Name: opt.Name{Long: "nodes", Short: 'w', Arg: opt.Required}, Meta: "LIST", Help: "only these nodes, as in g[1-4]"},
+				{Name: opt.Name{Long: "nodelist", Arg: opt.Required, Canon: "nodes"}},
+				{Name: opt.Name{Long: "partition", Short: 'p', Arg: opt.Required}, Meta: "LIST", Help: "only nodes of these partitions"},
+				{Name: opt.Name{Long: "free"}, Help: "only GPUs that a job could get now, whole or in part"},
+				{Name: opt.Name{Long: "idle"}, Help: "only GPUs that are allocated and idle"},
+				{Name: opt.Name{Long: "all", Short: 'a'}, Help: "a line for each GPU, however many there are"},
+				{Name: opt.Name{Long: "json"}, Help: "as JSON, with all figures and the names that DCGM and NVML use"},
+				{Name: opt.Name{Long: "watch", Arg: opt.Optional}, Meta: "SECONDS", Help: "refresh every SECONDS, 2 by default"},
+				{Name: opt.Name{Long: "noheader", Short: 'n'}, Help: "without headings and summary, and a line for each GPU"},
+			},
+			Blocks: []command.Block{{Title: "STATE",
+				Text: "  idle, alloc, mixed (a part is free), fault, foreign (a process outside of any job uses it), drain or down.\n"}},
+		},
+		Run: run,
 	}
 }
 
@@ -61,84 +60,55 @@ type options struct {
 	every      time.Duration // 0: once
 }
 
-// Main runs `sluice gpus`.
-func Main(env *command.Env, args []string) int {
-	o, err := parse(env, args)
-	if err != nil {
-		return env.Exit(err)
+func run(call *command.Call) error {
+	o := &options{}
+	if err := call.Each(o.set); err != nil {
+		return err
 	}
-	c, err := env.Dial(context.Background())
+	c, err := call.Dial(context.Background())
 	if err != nil {
-		return failed(env, err)
+		return err
 	}
 	defer func() { _ = c.Close() }()
 	for {
 		seen, err := askGPUs(c, &o.request)
 		if err != nil {
-			return failed(env, err)
+			return err
 		}
-		if o.print(env.Stdout, seen) != nil { // standard output says why
-			return 1
+		if o.print(call.Stdout, seen) != nil { // standard output says why
+			return command.ExitCode(1)
 		}
 		if o.every == 0 {
-			return 0
+			return nil
 		}
-		env.Sleep(o.every)
+		call.Sleep(o.every)
 	}
 }
 
-func failed(env *command.Env, err error) int {
-	text, more := command.Phrase(err)
-	if more != "" {
-		text += ": " + more
-	}
-	fmt.Fprintf(env.Stderr, "sluice gpus: %s\n", format.Escape(text))
-	return 1
-}
-
-func parse(env *command.Env, args []string) (*options, error) {
-	names := command.NamesOf(Options[:])
-	hits, words, err := env.Scan(names, args, true)
-	if err != nil {
-		return nil, err
-	}
-	o := &options{}
-	for _, h := range hits {
-		switch command.Canonical(&names[h.Index]) {
-		case "help", "usage":
-			page := Page()
-			fmt.Fprint(env.Stdout, page.Help())
-			return nil, command.ExitCode(0)
-		case "nodes":
-			o.request.Nodes = append(o.request.Nodes, h.Value)
-		case "partition":
-			o.request.Partitions = append(o.request.Partitions, command.List(h.Value)...)
-		case "free":
-			o.free = true
-		case "idle":
-			o.idle = true
-		case "all":
-			o.all = true
-		case "json":
-			o.json = true
-		case "noheader":
-			o.bare = true
-		case "watch":
-			o.every = 2 * time.Second
-			if !h.Given {
-				continue
-			}
-			s, err := strconv.ParseFloat(h.Value, 64)
-			if err != nil || !(s >= 0.1 && s <= 86400) {
-				return nil, env.Failf("--watch=%s: give seconds from 0.1 to 86400", format.Escape(h.Value))
-			}
-			o.every = time.Duration(s * float64(time.Second))
+func (o *options) set(name, value string) error {
+	switch name {
+	case "nodes":
+		o.request.Nodes = append(o.request.Nodes, value)
+	case "partition":
+		o.request.Partitions = append(o.request.Partitions, command.List(value)...)
+	case "free":
+		o.free = true
+	case "idle":
+		o.idle = true
+	case "all":
+		o.all = true
+	case "json":
+		o.json = true
+	case "noheader":
+		o.bare = true
+	case "watch":
+		s, err := strconv.ParseFloat(cmp.Or(value, "2"), 64)
+		if err != nil || !(s >= 0.1 && s <= 86400) {
+			return fmt.Errorf("--watch=%s: give seconds from 0.1 to 86400", format.Escape(value))
 		}
+		o.every = time.Duration(s * float64(time.Second))
 	}
-	if len(words) > 0 {
-		return nil, env.Failf("unknown argument %q; see `sluice gpus --help`", words[0])
-	}
-	return o, nil
+	return nil
 }
 
 // answer is what the controller says.

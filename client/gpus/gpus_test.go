@@ -104,24 +104,29 @@ func TestGPUJSON(t *testing.T) {
 
 func TestGPUOptions(t *testing.T) {
 	var out, errs strings.Builder
-	env := command.Process("sluice gpus")
-	env.Stdout, env.Stderr = &out, &errs
-	o, err := parse(env, []string{"-w", "g[1-2]", "--partition=a,b", "--watch=0.5", "--free", "-n"})
-	if err != nil || o.request.Nodes[0] != "g[1-2]" || len(o.request.Partitions) != 2 || o.every != 500*time.Millisecond || !o.free ||
-		!o.bare {
-		t.Errorf("%+v %v", o, err)
+	var o *options
+	v := Verb()
+	v.Run = func(call *command.Call) error {
+		o = &options{}
+		return call.Each(o.set)
 	}
-	if o, err = parse(env, []string{"--watch"}); err != nil || o.every != 2*time.Second {
-		t.Errorf("--watch: %+v %v", o, err)
+	parse := func(args ...string) int {
+		return v.Main(&command.Env{Name: "sluice gpus", Stdout: &out, Stderr: &errs}, args)
+	}
+	if parse("-w", "g[1-2]", "--partition=a,b", "--watch=0.5", "--free", "-n") != 0 || o.request.Nodes[0] != "g[1-2]" ||
+		len(o.request.Partitions) != 2 || o.every != 500*time.Millisecond || !o.free || !o.bare {
+		t.Errorf("%+v %s", o, errs.String())
+	}
+	if parse("--watch") != 0 || o.every != 2*time.Second {
+		t.Errorf("--watch: %+v %s", o, errs.String())
 	}
 	for _, bad := range [][]string{{"--watch=0"}, {"--watch=often"}, {"--gpu"}, {"g1"}} {
-		if _, err := parse(env, bad); err == nil {
+		if parse(bad...) == 0 {
 			t.Errorf("%q is accepted", bad)
 		}
 	}
-	if _, err := parse(env, []string{"--free", "-h"}); err != command.ExitCode(0) ||
-		!strings.HasPrefix(out.String(), "Usage: sluice gpus") {
-		t.Errorf("-h: %v, %s", err, out.String())
+	if parse("--free", "-h") != 0 || !strings.HasPrefix(out.String(), "Usage: sluice gpus") {
+		t.Errorf("-h: %s", out.String())
 	}
 }
 

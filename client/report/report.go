@@ -19,42 +19,41 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// Options are the command line of `sluice report`.
-var Options = [...]command.Option{
-	{Name: opt.Name{Long: "starttime", Short: 'S', Arg: opt.Required}, Meta: "TIME", Help: "from TIME on (default now-7days)"},
-	{Name: opt.Name{Long: "start", Arg: opt.Required, Canon: "starttime"}},
-	{Name: opt.Name{Long: "endtime", Short: 'E', Arg: opt.Required}, Meta: "TIME", Help: "until TIME (default now)"},
-	{Name: opt.Name{Long: "end", Arg: opt.Required, Canon: "endtime"}},
-	{Name: opt.Name{Long: "by", Arg: opt.Required}, Meta: "WHAT",
-		Help: "a row for each user and account (user, the default), account, partition or node"},
-	{Name: opt.Name{Long: "users", Short: 'u', Arg: opt.Required}, Meta: "LIST", Help: "only jobs of these users"},
-	{Name: opt.Name{Long: "user", Arg: opt.Required, Canon: "users"}},
-	{Name: opt.Name{Long: "accounts", Short: 'A', Arg: opt.Required}, Meta: "LIST", Help: "only jobs of these accounts"},
-	{Name: opt.Name{Long: "account", Arg: opt.Required, Canon: "accounts"}},
-	{Name: opt.Name{Long: "partition", Short: 'r', Arg: opt.Required}, Meta: "LIST",
-		Help: "only jobs in these partitions; with one, the chart covers its GPUs"},
-	{Name: opt.Name{Long: "partitions", Arg: opt.Required, Canon: "partition"}},
-	{Name: opt.Name{Short: 'p', Arg: opt.Required, Canon: "partition"}},
-	{Name: opt.Name{Long: "svg", Arg: opt.Required}, Meta: "FILE", Help: "write the chart to FILE as SVG; - is standard output"},
-	{Name: opt.Name{Long: "chart"}, Help: "draw the chart below the table even if the output is not a terminal"},
-	{Name: opt.Name{Long: "no-chart"}, Help: "do not draw the chart on a terminal"},
-	{Name: opt.Name{Long: "no-color"}, Help: "no colours; the variable NO_COLOR does the same"},
-	{Name: opt.Name{Long: "parsable2", Short: 'P'}, Help: "all figures, separated by |"},
-	{Name: opt.Name{Long: "noheader", Short: 'n'}, Help: "no headings and no total"},
-	{Name: opt.Name{Long: "json"}, Help: "as JSON, with hourly figures"},
-	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
-	{Name: opt.Name{Long: "usage"}, Help: "show this help"},
-}
-
-// Page is what the command says of itself.
-func Page() command.Page {
-	return command.Page{
-		Usage: "Usage: sluice report [OPTION...]",
-		About: `Shows the resources that jobs used over a period, by default the last seven days: GPU-hours held, used, left idle, lost to
-fragmentation and queued; waiting times, CPU-hours, CPU and memory efficiency, and the energy of GPUs. On a terminal it also draws
+// Verb is `sluice report`.
+func Verb() *command.Verb {
+	return &command.Verb{
+		Name: "report", Line: "show GPU-hours used, left idle and queued, by user and account, with a chart",
+		Page: command.Page{
+			About: `Shows the resources that jobs used over a period, by default the last seven days: GPU-hours held, used, left idle, lost
+to fragmentation and queued; waiting times, CPU-hours, CPU and memory efficiency, and the energy of GPUs. On a terminal it also draws
 an hourly chart of the GPUs.`,
-		Options: Options[:],
-		Blocks: []command.Block{{Title: "TIME", Text: "  as for sacct: YYYY-MM-DD[THH:MM[:SS]], MMDD[YY], HH:MM, today, midnight, now-3days.\n"}, {Title: "Columns", Text: `  JOBS            jobs that ran or waited in the period
+			Options: []command.Option{
+				{Name: opt.Name{Long: "starttime", Short: 'S', Arg: opt.Required}, Meta: "TIME", Help: "from TIME on (default now-7days)"},
+				{Name: opt.Name{Long: "start", Arg: opt.Required, Canon: "starttime"}},
+				{Name: opt.Name{Long: "endtime", Short: 'E', Arg: opt.Required}, Meta: "TIME", Help: "until TIME (default now)"},
+				{Name: opt.Name{Long: "end", Arg: opt.Required, Canon: "endtime"}},
+				{Name: opt.Name{Long: "by", Arg: opt.Required}, Meta: "WHAT",
+					Help: "a row for each user and account (user, the default), account, partition or node"},
+				{Name: opt.Name{Long: "users", Short: 'u', Arg: opt.Required}, Meta: "LIST", Help: "only jobs of these users"},
+				{Name: opt.Name{Long: "user", Arg: opt.Required, Canon: "users"}},
+				{Name: opt.Name{Long: "accounts", Short: 'A', Arg: opt.Required}, Meta: "LIST", Help: "only jobs of these accounts"},
+				{Name: opt.Name{Long: "account", Arg: opt.Required, Canon: "accounts"}},
+				{Name: opt.Name{Long: "partition", Short: 'r', Arg: opt.Required}, Meta: "LIST",
+					Help: "only jobs in these partitions; with one, the chart covers its GPUs"},
+				{Name: opt.Name{Long: "partitions", Arg: opt.Required, Canon: "partition"}},
+				{Name: opt.Name{Short: 'p', Arg: opt.Required, Canon: "partition"}},
+				{Name: opt.Name{Long: "svg", Arg: opt.Required}, Meta: "FILE",
+					Help: "write the chart to FILE as SVG; - is standard output"},
+				{Name: opt.Name{Long: "chart"}, Help: "draw the chart below the table even if the output is not a terminal"},
+				{Name: opt.Name{Long: "no-chart"}, Help: "do not draw the chart on a terminal"},
+				{Name: opt.Name{Long: "no-color"}, Help: "no colours; the variable NO_COLOR does the same"},
+				{Name: opt.Name{Long: "parsable2", Short: 'P'}, Help: "all figures, separated by |"},
+				{Name: opt.Name{Long: "noheader", Short: 'n'}, Help: "no headings and no total"},
+				{Name: opt.Name{Long: "json"}, Help: "as JSON, with hourly figures"},
+			},
+			Blocks: []command.Block{
+				{Title: "TIME", Text: "  as for sacct: YYYY-MM-DD[THH:MM[:SS]], MMDD[YY], HH:MM, today, midnight, now-3days.\n"},
+				{Title: "Columns", Text: `  JOBS            jobs that ran or waited in the period
   GPU-H           GPU-hours held
   USED            GPU-hours held, times utilization
   IDLE            GPU-hours held but not used
@@ -66,12 +65,14 @@ an hourly chart of the GPUs.`,
   CPU%, MEM%      share of the CPUs and memory that was used
   ENERGY          energy of the GPUs
 `}},
-		Examples: `  sluice report                                     the last seven days, by user and account
+			Examples: `  sluice report                                     the last seven days, by user and account
   sluice report -S 2026-11-01 -E 2026-12-01 --by account
   sluice report --by node -r gpu                    nodes whose GPUs are left idle
   sluice report --svg week.svg -n >/dev/null        the chart only
   sluice report -P -S now-1day | column -t -s '|'   for programs
 `,
+		},
+		Run: run,
 	}
 }
 
@@ -84,28 +85,22 @@ type options struct {
 	parsable, noHeader, json bool
 }
 
-// Main runs `sluice report`.
-func Main(env *command.Env, args []string) int {
-	o, err := parse(env, args)
+func run(call *command.Call) error {
+	o, err := optionsOf(call)
 	if err != nil {
-		return env.Exit(err)
+		return err
 	}
-	reply, err := ask(env, &o.request)
+	reply, err := ask(call.Env, &o.request)
 	if err != nil {
-		text, more := command.Phrase(err)
-		if more != "" {
-			text += ": " + more
-		}
-		env.Errorf("%s", format.Escape(text))
-		return 1
+		return err
 	}
 	if reply.GetWarning() != "" {
-		env.Errorf("%s", format.Escape(reply.GetWarning()))
+		call.Errorf("%s", format.Escape(reply.GetWarning()))
 	}
-	if err := o.show(env, reply); err != nil {
-		return 1 // what could not be written has been said
+	if o.show(call.Env, reply) != nil {
+		return command.ExitCode(1) // what could not be written has been said
 	}
-	return 0
+	return nil
 }
 
 func ask(env *command.Env, r *msg.ReportRequest) (*msg.ReportReply, error) {
@@ -118,54 +113,40 @@ func ask(env *command.Env, r *msg.ReportRequest) (*msg.ReportReply, error) {
 	return c.Report(ctx, r)
 }
 
-func parse(env *command.Env, args []string) (*options, error) {
-	names := command.NamesOf(Options[:])
-	hits, words, err := env.Scan(names, args, true)
-	if err != nil {
-		return nil, err
-	}
-	now := env.Now()
-	o := &options{since: now.AddDate(0, 0, -7), until: now, plain: env.Getenv("NO_COLOR") != ""}
+func optionsOf(call *command.Call) (*options, error) {
+	now := call.Now()
+	o := &options{since: now.AddDate(0, 0, -7), until: now, plain: call.Getenv("NO_COLOR") != ""}
 	o.request.By = "user"
-	for _, h := range hits {
-		if err := o.set(env, now, command.Canonical(&names[h.Index]), h.Value); err != nil {
-			return nil, err
-		}
-	}
-	if len(words) > 0 {
-		return nil, env.Failf("unknown argument %q; see `sluice report --help`", words[0])
+	if err := call.Each(func(name, value string) error { return o.set(now, name, value) }); err != nil {
+		return nil, err
 	}
 	if o.until.After(now) {
 		o.until = now
 	}
 	if !o.since.Before(o.until) {
-		return nil, env.Failf("-S %s is not before -E %s", o.since.Format(timespec.Layout), o.until.Format(timespec.Layout))
+		return nil, fmt.Errorf("-S %s is not before -E %s", o.since.Format(timespec.Layout), o.until.Format(timespec.Layout))
 	}
 	o.request.SinceNs, o.request.UntilNs = o.since.UnixNano(), o.until.UnixNano()
 	return o, nil
 }
 
-func (o *options) set(env *command.Env, now time.Time, name, value string) error {
+func (o *options) set(now time.Time, name, value string) (err error) {
 	switch name {
-	case "help", "usage":
-		page := Page()
-		fmt.Fprint(env.Stdout, page.Help())
-		return command.ExitCode(0)
 	case "starttime":
-		return moment(env, value, now, &o.since)
+		o.since, err = timespec.ParseMoment(value, now, time.Local, timespec.Past)
 	case "endtime":
-		return moment(env, value, now, &o.until)
+		o.until, err = timespec.ParseMoment(value, now, time.Local, timespec.Past)
 	case "by":
 		by := strings.ToLower(value)
 		if !slices.Contains([]string{"user", "account", "partition", "node"}, by) {
-			return env.Failf("--by %s: there are user, account, partition and node", format.Escape(value))
+			return fmt.Errorf("--by %s: there are user, account, partition and node", format.Escape(value))
 		}
 		o.request.By = by
 	case "users":
 		for _, who := range command.List(value) {
 			uid, ok := passwd.UID(who)
 			if !ok {
-				return env.Failf("there is no user %s", format.Escape(who))
+				return fmt.Errorf("there is no user %s", format.Escape(who))
 			}
 			o.request.Uids = append(o.request.Uids, uid)
 		}
@@ -188,16 +169,7 @@ func (o *options) set(env *command.Env, now time.Time, name, value string) error
 	case "json":
 		o.json = true
 	}
-	return nil
-}
-
-func moment(env *command.Env, text string, now time.Time, into *time.Time) error {
-	t, err := timespec.ParseMoment(text, now, time.Local, timespec.Past)
-	if err != nil {
-		return env.Failf("%v", err)
-	}
-	*into = t
-	return nil
+	return err
 }
 
 // show writes what the command line asks for: the picture to its file, and the table, with the picture below it on a terminal.

@@ -1,4 +1,4 @@
-// Package terminal sets up the user's terminal for srun and salloc.
+// Package terminal sets up the user's terminal for srun and salloc, and keeps what others wrote from acting on it.
 package terminal
 
 import (

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-hpc/sluice/client/admin"
+	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/sched/record"
 	"github.com/sluice-hpc/sluice/sched/sim"
 )
@@ -35,14 +35,14 @@ var weightOf = map[string]func(*record.Weights) *uint32{
 	"qos":       func(w *record.Weights) *uint32 { return &w.QOS },
 }
 
-func experimentOf(c *admin.Call) (*experiment, error) {
-	x := &experiment{procs: c.Int("procs"), nodeProcs: c.Int("node-procs"), exact: c.String("estimates") == "exact",
-		policies: []string{c.String("policy")}, copies: c.Int("copies"), halfLifeS: 86400 * int64(c.Int("half-life")),
-		plots: c.String("plots")}
+func experimentOf(c *command.Call) (*experiment, error) {
+	x := &experiment{procs: c.Int("procs"), nodeProcs: c.Int("node-procs"), exact: c.Text("estimates") == "exact",
+		policies: []string{c.Text("policy")}, copies: c.Int("copies"), halfLifeS: 86400 * int64(c.Int("half-life")),
+		plots: c.Text("plots")}
 	if x.policies[0] == "all" {
 		x.policies = policyNames()
 	}
-	if list := c.String("against"); list != "none" && list != "" {
+	if list := c.Text("against"); list != "none" && list != "" {
 		x.against = strings.Split(list, ",")
 	}
 	for _, name := range slices.Concat(x.policies, x.against) {
@@ -53,9 +53,9 @@ func experimentOf(c *admin.Call) (*experiment, error) {
 	switch {
 	case x.procs < 1:
 		return nil, fmt.Errorf("give the number of processors of the machine: --procs P")
-	case !x.exact && c.String("estimates") != "requested":
-		return nil, fmt.Errorf("--estimates is requested or exact, not %q", c.String("estimates"))
-	case c.String("jobs-out") != "" && (len(x.policies) > 1 || x.copies > 1):
+	case !x.exact && c.Text("estimates") != "requested":
+		return nil, fmt.Errorf("--estimates is requested or exact, not %q", c.Text("estimates"))
+	case c.Text("jobs-out") != "" && (len(x.policies) > 1 || x.copies > 1):
 		return nil, fmt.Errorf("--jobs-out is for one policy and one copy at a time")
 	case x.copies < 1 || x.copies > maxCopies:
 		return nil, fmt.Errorf("--copies is from 1 to %d, not %d", maxCopies, x.copies)
@@ -75,17 +75,17 @@ func experimentOf(c *admin.Call) (*experiment, error) {
 // maxCopies bounds --copies.
 const maxCopies = 1000
 
-func factor(c *admin.Call, option string) (float64, error) {
-	f, err := strconv.ParseFloat(c.String(option), 64)
+func factor(c *command.Call, option string) (float64, error) {
+	f, err := strconv.ParseFloat(c.Text(option), 64)
 	if err != nil || !(f > 0) {
-		return 0, fmt.Errorf("--%s is a factor such as 0.9, not %q", option, c.String(option))
+		return 0, fmt.Errorf("--%s is a factor such as 0.9, not %q", option, c.Text(option))
 	}
 	return f, nil
 }
 
 // weigh reads --weights and --qos.
-func (x *experiment) weigh(c *admin.Call) (err error) {
-	if x.qos, err = numbers(c, "qos"); err != nil || c.String("weights") == "" {
+func (x *experiment) weigh(c *command.Call) (err error) {
+	if x.qos, err = numbers(c, "qos"); err != nil || c.Text("weights") == "" {
 		return err
 	}
 	list, err := numbers(c, "weights")
@@ -101,9 +101,9 @@ func (x *experiment) weigh(c *admin.Call) (err error) {
 }
 
 // numbers reads an option of the form NAME=N,...
-func numbers(c *admin.Call, option string) (map[string]uint32, error) {
+func numbers(c *command.Call, option string) (map[string]uint32, error) {
 	out := map[string]uint32{}
-	for word := range strings.SplitSeq(c.String(option), ",") {
+	for word := range strings.SplitSeq(c.Text(option), ",") {
 		if word == "" {
 			continue
 		}
@@ -128,7 +128,7 @@ type result struct {
 }
 
 // run replays each copy under each policy once.
-func (x *experiment) run(c *admin.Call) ([]*result, error) {
+func (x *experiment) run(c *command.Call) ([]*result, error) {
 	results := make([]*result, len(x.policies))
 	for i := range results {
 		results[i] = &result{Over: map[string]sim.Spread{}}
@@ -167,7 +167,7 @@ func (x *experiment) run(c *admin.Call) ([]*result, error) {
 	return results, nil
 }
 
-func (x *experiment) replay(c *admin.Call, policy string, jobs []sim.Job) (*sim.Report, error) {
+func (x *experiment) replay(c *command.Call, policy string, jobs []sim.Job) (*sim.Report, error) {
 	return sim.Run(sim.Options{Jobs: jobs, Procs: x.procs, NodeProcs: x.nodeProcs, Policy: policy, Exact: x.exact, Weights: x.weights,
 		QOS: x.qos, HalfLifeS: x.halfLifeS, Progress: progress(c, policy), Clock: time.Now})
 }

@@ -10,11 +10,9 @@ package main
 import (
 	"os"
 
-	"github.com/sluice-hpc/sluice/client/admin"
 	"github.com/sluice-hpc/sluice/client/cli"
 )
 
 func main() {
-	admin.Extra = append(admin.Extra, simCommand())
-	os.Exit(cli.Main(os.Args))
+	os.Exit(cli.Main(os.Args, simVerb()))
 }

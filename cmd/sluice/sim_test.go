@@ -3,13 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/client/admin"
+	"github.com/sluice-hpc/sluice/client/command"
 )
 
 // simulate runs `sluice sim` on a trace of 300 jobs for 16 processors.
@@ -24,12 +25,12 @@ func simulate(t *testing.T, args ...string) (string, error) {
 	if err := os.WriteFile(path, []byte(trace.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	before := admin.Extra
-	defer func() { admin.Extra = before }()
-	admin.Extra = append(admin.Extra, simCommand())
 	var out, errs bytes.Buffer
-	err := admin.Run(append([]string{"sim", "--swf", path, "--procs", "16", "-q"}, args...), nil, &out, &errs)
-	return out.String(), err
+	env := &command.Env{Name: "sluice sim", Stdout: &out, Stderr: &errs}
+	if simVerb().Main(env, append([]string{"--swf", path, "--procs", "16", "-q"}, args...)) != 0 {
+		return out.String(), errors.New(errs.String())
+	}
+	return out.String(), nil
 }
 
 func TestSim(t *testing.T) {

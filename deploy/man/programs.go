@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/cli"
+	"github.com/sluice-hpc/sluice/client/command"
 )
 
 // sluicePage is the page of sluice itself: what it lists, and what each of its verbs says with --help.
@@ -22,12 +23,12 @@ func sluicePage(bin string) (*page, error) {
 	}
 	p.section1("OTHER COMMANDS")
 	for _, v := range cli.Verbs() {
-		if slices.Contains(verbPages, v[0]) {
-			p.term(bold("sluice "+v[0]), escape(upper(v[1])+"; see")+" \\fBsluice\\-"+v[0]+"\\fR(1).")
+		if slices.Contains(verbPages, v.Name) {
+			p.term(bold("sluice "+v.Name), escape(upper(v.Line)+"; see")+" \\fBsluice\\-"+v.Name+"\\fR(1).")
 		}
 	}
-	for _, words := range [][]string{{"down"}, {"token"}, {"token", "create"}, {"token", "list"},
-		{"token", "revoke"}, {"node"}, {"certs"}, {"conf", "check"}, {"adopt"}, {"sim"}, {"completion"}} {
+	for _, words := range [][]string{{"down"}, {"token"}, {"token", "create"}, {"token", "list"}, {"token", "revoke"}, {"node"},
+		{"node", "list"}, {"node", "revoke"}, {"certs"}, {"conf", "check"}, {"adopt"}, {"sim"}, {"completion"}} {
 		help, err := output(bin, "sluice", append(words, "--help")...)
 		if err != nil {
 			return nil, err
@@ -53,11 +54,11 @@ func verbPage(bin, verb string) (*page, error) {
 		return nil, err
 	}
 	verbs := cli.Verbs()
-	line := verbs[slices.IndexFunc(verbs, func(v [2]string) bool { return v[0] == verb })][1]
+	line := verbs[slices.IndexFunc(verbs, func(v *command.Verb) bool { return v.Name == verb })].Line
 	p := begin("sluice-"+verb, "", 1, line, "sluice-"+verb)
 	called, help, _ := strings.Cut(help, "\n")
 	p.section1("SYNOPSIS")
-	p.roff.WriteString(escape(called[len("usage: "):]) + "\n")
+	p.roff.WriteString(escape(called[len("Usage: "):]) + "\n")
 	p.section1("DESCRIPTION")
 	options := false
 	for part := range strings.SplitSeq(strings.Trim(help, "\n"), "\n\n") {

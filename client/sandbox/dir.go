@@ -1,0 +1,230 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/sluice-hpc/sluice/internal/passwd"
+	"github.com/sluice-hpc/sluice/internal/trusted"
+)
+
+// Dir is a cluster's folder, an absolute path without symbolic links.
+type Dir string
+
+// maxSocketPath is what fits into a socket address (unix(7)), without its final zero.
+const maxSocketPath = 107
+
+// DefaultDir is ~/.sluice, and /var/tmp/sluice-<uid> for root, whose home other users cannot enter, and for users without a
+// home.
+func DefaultDir() string {
+	home := os.Getenv("HOME")
+	if os.Getuid() != 0 && home != "" {
+		if info, err := os.Stat(home); err == nil && info.IsDir() && syscall.Access(home, 2) == nil {
+			return filepath.Join(home, ".sluice")
+		}
+	}
+	return "/var/tmp/sluice-" + strconv.Itoa(os.Getuid())
+}
+
+// absolute gives a folder's path as it was typed, absolute; a tilde that no shell has expanded (--dir=~/c) is the home.
+func absolute(path string) (string, error) {
+	path, err := passwd.ExpandHome(path)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot use %s: %w", path, err)
+	}
+	return path, nil
+}
+
+// openDir makes the folder, and those above it, where they are missing. made are those that it made, the outermost first.
+func openDir(path string) (d Dir, made []string, err error) {
+	if path, err = absolute(path); err != nil {
+		return "", nil, err
+	}
+	var missing []string
+	for at := path; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		missing = append(missing, at)
+	}
+	slices.Reverse(missing)
+	if len(missing) > 0 { // before anything is made: what is made below a user's folder could be another's a moment later
+		above, err := follow(filepath.Dir(missing[0]))
+		if err == nil {
+			err = checkParents(filepath.Join(above, filepath.Base(missing[0])))
+		}
+		if err != nil {
+			return "", nil, fmt.Errorf("cannot use %s: %w", path, err)
+		}
+		defer syscall.Umask(syscall.Umask(0o022)) // other users reach the socket and the configuration
+	}
+	for _, at := range missing {
+		err := os.Mkdir(at, 0o755)
+		if err == nil {
+			made = append(made, at)
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			removeFolders(made)
+			return "", nil, fmt.Errorf("cannot create the cluster's directory: %w", err)
+		}
+	}
+	if d, err = existingDir(path); err != nil {
+		removeFolders(made)
+		return "", nil, err
+	}
+	return d, made, nil
+}
+
+// removeFolders removes folders that are empty, the innermost first.
+func removeFolders(made []string) {
+	for _, at := range slices.Backward(made) {
+		_ = os.Remove(at)
+	}
+}
+
+// existingDir checks that nobody else can put things into the folder, or another folder in its place: what lies in it is run.
+func existingDir(path string) (Dir, error) {
+	abs, err := absolute(path)
+	if err != nil {
+		return "", err
+	}
+	if abs, err = follow(abs); err != nil {
+		return "", fmt.Errorf("cannot use %s: %w", path, err)
+	}
+	info, err := os.Stat(abs)
+	if err != nil {
+		return "", fmt.Errorf("cannot use %s: %w", path, err)
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.IsDir():
+		return "", fmt.Errorf("cannot use %s: it is not a directory", path)
+	case int(st.Uid) != os.Geteuid():
+		return "", fmt.Errorf("cannot use %s: it belongs to uid %d and you are uid %d; run this as its owner, or give another --dir",
+			path, st.Uid, os.Geteuid())
+	case info.Mode().Perm()&0o022 != 0:
+		return "", fmt.Errorf("cannot use %s: others may write to it (mode %#o); chmod go-w it, or give another --dir", path,
+			info.Mode().Perm())
+	}
+	if err := checkParents(abs); err != nil {
+		return "", fmt.Errorf("cannot use %s: %w", path, err)
+	}
+	d := Dir(abs)
+	if n := len(d.socket()); n > maxSocketPath {
+		return "", fmt.Errorf("cannot use %s: the path of the socket %s would have %d bytes, at most %d fit; give a shorter --dir",
+			path, d.socket(), n, maxSocketPath)
+	}
+	return d, nil
+}
+
+// follow is where a path leads. Root follows no link that somebody else could turn to another folder, such as another cluster's.
+func follow(abs string) (string, error) {
+	if os.Geteuid() != 0 {
+		return filepath.EvalSymlinks(abs)
+	}
+	owners := []uint32{}
+	if uid, err := strconv.ParseUint(os.Getenv("SUDO_UID"), 10, 32); err == nil {
+		owners = append(owners, uint32(uid))
+	}
+	for at := abs; at != "/"; at = filepath.Dir(at) {
+		if info, err := os.Lstat(at); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+			continue
+		}
+		if _, err := trusted.Path(at, owners...); err != nil {
+			return "", fmt.Errorf("the link %s could be changed by somebody else: %w; name the directory itself", at, err)
+		}
+	}
+	return filepath.EvalSymlinks(abs)
+}
+
+// checkParents keeps root out of folders that a user could rename, to put another in their place. Who became root by sudo may
+// use their own.
+func checkParents(abs string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	trusted := []string{"0", os.Getenv("SUDO_UID")}
+	for at := filepath.Dir(abs); ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if err != nil {
+			return err
+		}
+		uid := strconv.FormatUint(uint64(info.Sys().(*syscall.Stat_t).Uid), 10)
+		switch sticky := info.Mode()&fs.ModeSticky != 0; {
+		case !slices.Contains(trusted, uid):
+			return fmt.Errorf("its parent directory %s belongs to uid %s, who could replace what root runs there; give another --dir", at, uid)
+		case info.Mode().Perm()&0o022 != 0 && !sticky:
+			return fmt.Errorf(
+				"others may write to its parent directory %s (mode %#o) and could replace what root runs there; give another --dir",
+				at, info.Mode().Perm())
+		}
+		if at == "/" {
+			return nil
+		}
+	}
+}
+
+func (d Dir) join(parts ...string) string {
+	return filepath.Join(append([]string{string(d)}, parts...)...)
+}
+
+func (d Dir) socket() string           { return d.join("run", "ctld.sock") }
+func (d Dir) state() string            { return d.join("state") }
+func (d Dir) ownConf() string          { return d.join("slurm.conf") }
+func (d Dir) envFile() string          { return d.join(envName) }
+func (d Dir) recordFile() string       { return d.join(recordName) }
+func (d Dir) spool(node string) string { return d.join("spool", node) }
+func (d Dir) tls(node string) string   { return d.join("tls", node) }
+func (d Dir) log(daemon string) string { return d.join("log", daemon+".log") }
+
+// makeFolders gives each its mode: other users reach the socket and the configuration, nothing else.
+func (d Dir) makeFolders() error {
+	for _, name := range folders {
+		mode := os.FileMode(0o755)
+		if name == "state" || name == "tls" {
+			mode = 0o700
+		}
+		if err := os.Mkdir(d.join(name), mode); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("cannot create the cluster's directory: %w", err)
+		}
+		if err := os.Chmod(d.join(name), mode); err != nil { // whatever the umask
+			return fmt.Errorf("cannot create the cluster's directory: %w", err)
+		}
+	}
+	return nil
+}
+
+const lockPatience = 300 * time.Millisecond
+
+// lock keeps two commands from working on one cluster at once. The kernel releases it when the process ends.
+func (d Dir) lock() (release func(), err error) {
+	f, err := os.OpenFile(d.join(lockFile), os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("cannot lock the cluster in %s: %w", d, err)
+	}
+	// A command that was killed while it started a daemon leaves the lock to that process for a moment, until its exec.
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for end := time.Now().Add(lockPatience); err != nil && time.Now().Before(end); time.Sleep(pollEvery) {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("cannot lock the cluster in %s: another `sluice up` or `sluice down` is running; wait for it to finish", d)
+	}
+	mine, err := f.Stat()
+	if now, nowErr := os.Lstat(d.join(lockFile)); err != nil || nowErr != nil || !os.SameFile(mine, now) {
+		f.Close()
+		return nil, fmt.Errorf("cannot lock the cluster in %s: `sluice down --wipe` has just removed it; try again", d)
+	}
+	return func() { f.Close() }, nil
+}

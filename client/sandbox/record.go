@@ -1,0 +1,89 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// record is what DIR/cluster.json holds.
+type record struct {
+	Version int    `json:"version"`
+	Cluster string `json:"cluster"` // ClusterName
+	Conf    string `json:"conf"`    // path of slurm.conf
+	Nodes   int    `json:"nodes"`   // of a generated configuration; 0: the configuration was given
+	// GPUs is what each node pretends to have (sluice-noded --gpus); empty: those of the machine.
+	GPUs string `json:"gpus,omitempty"`
+	// Pretend: its nodes execute nothing, one process speaks for all of them.
+	Pretend bool `json:"pretend,omitempty"`
+	// Started is set before the first daemon is: until then nothing in the folder is worth keeping, and another `sluice up`
+	// begins anew.
+	Started bool `json:"started"`
+	// Made are the names in the folder that Up makes, "." for the folder itself; written before they are made. --wipe deletes
+	// nothing else.
+	Made []string `json:"made"`
+	// Daemons by name: "ctld", or the name of a node behind "noded.".
+	Daemons map[string]identity `json:"daemons"`
+}
+
+const recordVersion = 2
+
+// load reads the record; nil without error where there is none.
+func (d Dir) load() (*record, error) {
+	b, err := os.ReadFile(d.recordFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the cluster's record: %w", err)
+	}
+	r := &record{}
+	if err := json.Unmarshal(b, r); err != nil || r.Version < 1 || r.Version > recordVersion || r.Conf == "" {
+		return nil,
+			fmt.Errorf(
+				"cannot read the cluster's record %s: it is damaged or of another version; `sluice down --dir %s` stops the daemons, "+
+					"and another --dir leaves the directory alone",
+				d.recordFile(), d)
+	}
+	if r.Version == 1 { // it had no list: this is what was always made
+		r.Version, r.Started = recordVersion, true
+		r.Made = append([]string{recordName, lockFile, ".", "bin", envName}, folders...)
+		if r.Nodes > 0 {
+			r.Made = append(r.Made, confNames...)
+		}
+	}
+	if r.Daemons == nil {
+		r.Daemons = map[string]identity{}
+	}
+	return r, nil
+}
+
+// save replaces the record as a whole.
+func (d Dir) save(r *record) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("cannot write the cluster's record: %w", err)
+	}
+	return replaceFile(d.recordFile(), append(b, '\n'), 0o644)
+}
+
+// replaceFile writes beside and renames, so that a reader sees the old or the new content.
+func replaceFile(path string, content []byte, mode os.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	return nil
+}

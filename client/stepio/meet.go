@@ -29,6 +29,7 @@ type guest struct {
 	node    int
 	conn    *tls.Conn
 	arrived bool
+	fences  [][]byte // frames that it is to be told, in this order: a task that has ended may end fences while the last one is spread
 	writing sync.Mutex
 }
 
@@ -151,27 +152,44 @@ func (m *meeting) arrive(s *Session, g *guest, fence []byte) {
 	for _, g := range m.nodes {
 		g.arrived = false
 	}
-	m.mu.Unlock()
 	m.spread(s, frames)
+	m.mu.Unlock()
 }
 
 // fail has all nodes give up fences, once.
 func (m *meeting) fail(s *Session, why string) {
 	m.mu.Lock()
-	again := m.broken != ""
-	if !again {
+	defer m.mu.Unlock()
+	if m.broken == "" {
 		m.broken, m.put = why, nil
-	}
-	m.mu.Unlock()
-	if !again {
 		m.spread(s, stepwire.AppendPieces(nil, stepwire.Fence, (&msg.StepFence{Error: why}).AppendTo(nil)))
 	}
 }
 
-// spread tells all nodes; none waits for another.
+// spread tells all nodes; none waits for another. The lock is held.
 func (m *meeting) spread(s *Session, frames []byte) {
 	for _, g := range m.nodes {
-		s.all.Go(func() { m.tell(g, frames) })
+		g.fences = append(g.fences, frames)
+		s.all.Go(func() { m.flush(g) })
+	}
+}
+
+// flush tells a node what fences have brought, once it is connected.
+func (m *meeting) flush(g *guest) {
+	g.writing.Lock()
+	defer g.writing.Unlock()
+	m.mu.Lock()
+	conn := g.conn
+	var frames []byte
+	if conn != nil {
+		frames, g.fences = slices.Concat(g.fences...), nil
+	}
+	m.mu.Unlock()
+	if len(frames) == 0 {
+		return
+	}
+	if _, err := conn.Write(frames); err != nil {
+		_ = conn.NetConn().Close() // its reader notices
 	}
 }
 

@@ -108,8 +108,8 @@ func (h *host) name(q *msg.StepName) *msg.StepName {
 	return m
 }
 
-// meetings begins a step of MPI programs on n nodes.
-func meetings(t *testing.T, n int) ([]*host, ignoring) {
+// meetings begins a step of MPI programs on n nodes. What follows is called once the first of them has connected.
+func meetings(t *testing.T, n int, then ...func(first *host)) ([]*host, ignoring) {
 	t.Helper()
 	cert, key := sruntest.Certificate(t)
 	step := &msg.StepRecord{JobId: 1, NumTasks: uint32(n), Certificate: cert, Key: key, Spec: &msg.StepSpec{Mpi: "pmi2"}}
@@ -150,6 +150,11 @@ func meetings(t *testing.T, n int) ([]*host, ignoring) {
 		h.meet = h.dial(address, config, &msg.StepHello{NodeIndex: uint32(i), Pmi: true})
 		h.r = bufio.NewReader(h.meet)
 		hosts = append(hosts, h)
+		if i == 0 {
+			for _, f := range then {
+				f(h)
+			}
+		}
 	}
 	for _, h := range hosts {
 		if head, err := stepwire.ReadHeader(h.main); err != nil || head.Kind != stepwire.Work {
@@ -208,6 +213,45 @@ func TestMeetingWithoutAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, failed := hosts[0].spread(); failed != left.Error {
+		t.Errorf("%q", failed)
+	}
+}
+
+// TestMeetingInOrder: a node hears that a fence has succeeded before it hears that there will be no other, as when a task of another node
+// ends after the last one.
+func TestMeetingInOrder(t *testing.T) {
+	m, s := newMeeting(2), &Session{} // nobody is connected, so that all waits
+	m.arrive(s, m.nodes[0], nil)
+	m.arrive(s, m.nodes[1], nil)
+	m.fail(s, "task 1 takes part no more")
+	s.all.Wait()
+	for i, g := range m.nodes {
+		var heard []string
+		for _, frames := range g.fences {
+			f := &msg.StepFence{}
+			if err := f.Merge(string(frames[stepwire.HeaderLen:])); err != nil {
+				t.Fatal(err)
+			}
+			heard = append(heard, f.Error)
+		}
+		if want := []string{"", "task 1 takes part no more"}; !slices.Equal(heard, want) {
+			t.Errorf("node %d hears %q, not %q", i, heard, want)
+		}
+	}
+}
+
+// TestMeetingTooLate: a node that connects after another has given up is told.
+func TestMeetingTooLate(t *testing.T) {
+	left := &msg.StepFence{Error: "node n0 has no sluice-pmix"}
+	hosts, _ := meetings(t, 2, func(first *host) {
+		if _, err := first.meet.Write(stepwire.AppendPieces(nil, stepwire.Fence, left.AppendTo(nil))); err != nil {
+			t.Fatal(err)
+		}
+		if _, failed := first.spread(); failed != left.Error {
+			t.Fatalf("%q", failed)
+		}
+	})
+	if _, failed := hosts[1].spread(); failed != left.Error {
 		t.Errorf("%q", failed)
 	}
 }

@@ -190,6 +190,7 @@ func (s *Session) serve(raw net.Conn, config *tls.Config) {
 	_ = raw.SetDeadline(time.Time{})
 	if g != nil {
 		s.complete()
+		s.meeting.flush(g) // another node may be unable to meet
 		s.meet(g, r)
 		return
 	}

@@ -26,9 +26,11 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/jobcomp"
 	"github.com/sluice-hpc/sluice/ctld/jobsubmit"
 	"github.com/sluice-hpc/sluice/ctld/journal"
+	"github.com/sluice-hpc/sluice/ctld/live"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/mail"
 	"github.com/sluice-hpc/sluice/ctld/metrics"
+	"github.com/sluice-hpc/sluice/ctld/nodeport"
 	"github.com/sluice-hpc/sluice/ctld/planner"
 	"github.com/sluice-hpc/sluice/ctld/powersave"
 	"github.com/sluice-hpc/sluice/ctld/prolog"
@@ -151,19 +153,19 @@ type daemon struct {
 	planner   *planner.Planner
 	judge     *planner.Judge
 	disp      *dispatch.Dispatcher
-	samples   *rpc.Samples
+	samples   *live.Samples
 	holds     *rpc.Holds
 	gpuHours  *gpuhours.Recorder
 	fairShare *fairshare.Keeper
 	acct      *acct.Accounting
-	live      *rpc.Live
+	live      *live.Steps
 	started   time.Time
 	figures   *figures
 	metrics   *metrics.Source
 	tokens    atomic.Pointer[confmetrics.Tokens]
 
 	certs     certificates
-	door      atomic.Pointer[rpc.Door]
+	door      atomic.Pointer[nodeport.Door]
 	hosts     *hostconf.Current
 	inForce   atomic.Pointer[reading] // what a reconfigure is compared with
 	nodeDebug nodeDebug
@@ -220,7 +222,7 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	watch := rpc.NewWatch()
 	after := d.assemble(v, watch)
 
-	annex := rpc.NewAnnex(listen.nodes.Addr())
+	annex := nodeport.NewAnnex(listen.nodes.Addr())
 	nodes, err := d.nodeServer(annex)
 	if err != nil {
 		return err
@@ -294,7 +296,7 @@ func (f follow) run(ctx context.Context, part func(string, func() error)) {
 
 // assemble makes the writer, and whatever hears of each of its commits. Nothing runs yet.
 func (d *daemon) assemble(v *state.View, watch *rpc.Watch) follow {
-	d.samples, d.holds = rpc.NewSamples(), rpc.NewHolds()
+	d.samples, d.holds = live.NewSamples(), rpc.NewHolds()
 	params := schedParams(d.conf.Load())
 	d.loop = loop.New(d.store, v, time.Now, d.log)
 	d.loop.KeepTime(clock.BootID(), clock.Both)
@@ -320,16 +322,16 @@ func (d *daemon) assemble(v *state.View, watch *rpc.Watch) follow {
 	d.loop.Observe(power.Changed)
 	completions := jobcomp.New(d.opts.State, d.jobcompSettings, d.loop.View, d.log)
 	d.loop.Observe(completions.Changed)
-	d.acct, d.live = d.newAccounting(v), rpc.NewLive()
+	d.acct, d.live = d.newAccounting(v), live.NewSteps()
 	d.gpuHours, d.fairShare = d.newGPUHours(), d.newFairShare()
 	return follow{post, programs, power, completions}
 }
 
 // nodeServices puts what hosts may call on their server. Their connections come through the door.
-func (d *daemon) nodeServices(ctx context.Context, nodes *grpc.Server, listen listeners, clusterID string, beats *rpc.Beats) *rpc.Door {
+func (d *daemon) nodeServices(ctx context.Context, nodes *grpc.Server, listen listeners, clusterID string, beats *rpc.Beats) *nodeport.Door {
 	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Ending: ctx.Done(), Dispatcher: d.disp, Beats: beats, Live: d.live,
 		Samples: d.samples, ClusterID: clusterID, Generation: d.generation(), Log: d.log, Conf: d.hosts, Found: d.foundNode})
-	door := rpc.NewDoor(listen.nodes, d.log)
+	door := nodeport.NewDoor(listen.nodes, d.log)
 	d.door.Store(door)
 	door.Accepts = d.accepts
 	door.Nodes = func() int { return len(d.loop.View().Nodes()) }
@@ -384,12 +386,12 @@ func (d *daemon) script(j *pb.JobRecord) ([]byte, []string, error) {
 }
 
 // nodeServer is the gRPC server for hosts: TLS 1.3, both sides show certificates of this cluster's CA. Who has none may join.
-func (d *daemon) nodeServer(relays *rpc.Annex) (*grpc.Server, error) {
+func (d *daemon) nodeServer(relays *nodeport.Annex) (*grpc.Server, error) {
 	if err := d.loadTrust(); err != nil {
 		return nil, err
 	}
 	return grpc.NewServer(append(rpc.Guard{Accepts: d.accepts, Signs: d.certs.signs, Met: d.met, Generation: d.generation()}.Options(),
-		grpc.Creds(rpc.DoorCredentials(credentials.NewTLS(d.certs.config()), relays)), grpc.MaxRecvMsgSize(maxMessage),
+		grpc.Creds(nodeport.Credentials(credentials.NewTLS(d.certs.config()), relays)), grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout),
 		// With windows that are given, gRPC does not measure what the connection can do, which is a ping for each message that comes.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/ctld/ca"
 	"github.com/sluice-hpc/sluice/ctld/loop"
+	"github.com/sluice-hpc/sluice/ctld/nodeport"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/rpc"
 	"github.com/sluice-hpc/sluice/internal/mtls"
@@ -115,7 +116,7 @@ func unchanged(a, b fs.FileInfo) bool {
 	return a != nil && b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
-func (d *daemon) enrolment(door *rpc.Door, port int) rpc.Enrolment {
+func (d *daemon) enrolment(door *nodeport.Door, port int) rpc.Enrolment {
 	return rpc.Enrolment{Trust: d.certs.trusted, Shown: door.Shown, Cut: door.Cut, TakeIn: d.takeIn, Addresses: func() []string {
 		var all []string
 		for _, h := range d.conf.Load().SlurmctldHosts {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/ctld/live"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
-	"github.com/sluice-hpc/sluice/ctld/rpc"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	"github.com/sluice-hpc/sluice/internal/clock"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -18,7 +18,7 @@ import (
 // start of the controller, and while a node does not report, nothing counts as idle.
 type idleWatch struct {
 	view    func() *state.View
-	samples *rpc.Samples
+	samples *live.Samples
 	rules   func() *conf.GPU
 	do      func(context.Context, reactor.Command) (any, error)
 	log     *slog.Logger

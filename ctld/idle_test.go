@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/journal"
+	"github.com/sluice-hpc/sluice/ctld/live"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
-	"github.com/sluice-hpc/sluice/ctld/rpc"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -36,7 +36,7 @@ func newIdleBench(t *testing.T, rules conf.GPU) *idleBench {
 		Partitions:     []*pb.PartitionRecord{{Name: "p", State: "UP", MaxTimeS: pb.Unlimited, MaxNodes: pb.Unlimited}}}
 	b.loop = loop.New(journal.NewMemory(), state.New(cfg, "c", 1), func() time.Time { return time.Unix(0, b.now) },
 		slog.New(slog.DiscardHandler))
-	b.idleWatch = &idleWatch{view: b.loop.View, samples: rpc.NewSamples(), rules: func() *conf.GPU { return &b.rules },
+	b.idleWatch = &idleWatch{view: b.loop.View, samples: live.NewSamples(), rules: func() *conf.GPU { return &b.rules },
 		log: slog.New(slog.DiscardHandler),
 		do: func(_ context.Context, c reactor.Command) (any, error) {
 			out, err := b.loop.Turn(c)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf"
 	"github.com/sluice-hpc/sluice/ctld/jobsubmit"
-	"github.com/sluice-hpc/sluice/ctld/rpc"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/ctld/turns"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -33,7 +33,7 @@ func (d *daemon) needPlugin(c *conf.Config) error {
 	if err != nil {
 		return err
 	}
-	p := jobsubmit.New(path, []string{self, PluginCommand}, rpc.ScriptPlaces, rpc.ScriptTurn, d.log)
+	p := jobsubmit.New(path, []string{self, PluginCommand}, turns.ScriptPlaces, turns.Script, d.log)
 	p.SetMessageTimeout(c.MessageTimeoutSec)
 	if err := p.Check(); err != nil {
 		return err

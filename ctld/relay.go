@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/conf"
+	"github.com/sluice-hpc/sluice/ctld/nodeport"
 	"github.com/sluice-hpc/sluice/ctld/rpc"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	"google.golang.org/grpc"
@@ -20,7 +21,7 @@ const (
 // relayServer is the gRPC server for the relays of other hosts, whose connections the node port's has let in.
 func (d *daemon) relayServer(local *rpc.Local) *grpc.Server {
 	s := grpc.NewServer(append(rpc.Guard{Accepts: d.accepts, Signs: d.certs.signs, Met: d.met, Generation: d.generation()}.Options(),
-		grpc.Creds(rpc.AnnexCredentials()),
+		grpc.Creds(nodeport.AnnexCredentials()),
 		grpc.MaxRecvMsgSize(rpc.MaxPieceMessage),
 		grpc.InitialWindowSize(relayWindow), grpc.InitialConnWindowSize(relayWindow*16),
 		grpc.MaxConcurrentStreams(rpc.MaxLoginCalls), grpc.ConnectionTimeout(connectTimeout), grpc.WaitForHandlers(true),

@@ -63,6 +63,10 @@ var importRules = []rule{
 	{in: "ctld/reactor/resv", may: []string{"conf/", "ctld/admit", "ctld/state", "proto/"}},
 	{in: "ctld/acct", never: []string{"ctld/loop", "ctld/planner", "ctld/dispatch", "ctld/rpc"}},
 	{in: "ctld/loop", never: []string{"ctld/planner", "ctld/dispatch", "ctld/rpc"}},
+	// What the services stand on knows nothing of them.
+	{in: "ctld/turns", may: []string{}},
+	{in: "ctld/nodeport", may: []string{"internal/"}},
+	{in: "ctld/live", may: []string{"ctld/reactor", "ctld/state", "proto/"}},
 	{in: "ctld/metrics", may: []string{"conf/", "internal/", "ctld/state", "proto/"}},
 	{in: "ctld", never: []string{"noded/", "client/"}},
 	{in: "noded", never: []string{"ctld/", "client/", "sched/"}},

@@ -43,7 +43,7 @@ type Source struct {
 // dropAfter is when a tally is dropped: the pages of a scrape are asked for one after the other.
 const dropAfter = 2 * metrics.Fresh
 
-// Samples is what GPUs are doing; *rpc.Samples is one.
+// Samples is what GPUs are doing; *live.Samples is one.
 type Samples interface {
 	// Get is what a device was doing when it was last looked at, nil when that has not been heard since; idleNS is when it was last busy,
 	// 0 when it is busy or nobody knows.

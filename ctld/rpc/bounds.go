@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/containerd/ttrpc"
+	"github.com/sluice-hpc/sluice/ctld/turns"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -56,15 +57,15 @@ func tooMany(m protoreflect.Message) (p *pb.Problem) {
 type boundedStream struct {
 	ttrpc.StreamServer
 	ctx  context.Context // of the call
-	turn *turn
+	turn *turns.Turn
 }
 
 // SendMsg waits for the reader without a turn.
 func (b boundedStream) SendMsg(m any) error {
-	held := b.turn.held
-	b.turn.give()
+	held := b.turn.Held()
+	b.turn.Give()
 	if err := b.StreamServer.SendMsg(m); err != nil || !held {
 		return err
 	}
-	return b.turn.take(b.ctx)
+	return b.turn.Take(b.ctx)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/journal"
+	"github.com/sluice-hpc/sluice/ctld/live"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/planner"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
@@ -48,7 +49,7 @@ var crowd = sync.OnceValue(func() *Service {
 	judge := planner.NewJudge(record.Params{})
 	return &Service{Writer: l, Watch: NewWatch(), Host: "h", Name: func() string { return "h" }, Users: NewUsers(),
 		Forecast:  judge.Forecast,
-		Explainer: judge.Explain, Terms: judge.Priorities, Live: NewLive(), Privacy: func() Privacy { return Privacy{} }}
+		Explainer: judge.Explain, Terms: judge.Priorities, Live: live.NewSteps(), Privacy: func() Privacy { return Privacy{} }}
 })
 
 // leaver is the context of a caller who goes away while the call looks at it for the last time of so many.

@@ -6,11 +6,12 @@
 //	authz.go       the authorisation table
 //	service.go     ControllerAPI: writes
 //	query.go       ControllerAPI: reads, from the published View alone
-//	turns.go       fairness between users; bounds.go, conn.go, reading.go and answer.go limit one connection
+//	methods.go     the methods, and which of them take turns (package turns)
+//	bounds.go      what one connection may cost, with conn.go, reading.go and answer.go
 //	node.go        NodeAPI: gRPC with mutual TLS
 //	relay.go       commands from other hosts
 //	enrol.go       joining hosts and renewing certificates
-//	samples.go     the newest GPU samples; live.go does the same for running steps
+//	listhosts.go   the hosts of the cluster, and what is wrong with each
 //
 // # Local calls
 //
@@ -28,13 +29,13 @@
 // Identifier says who is at the other end of a connection: the kernel, or the relay of another host. The authorisation
 // table has a column for each. A relay understands nothing of what it passes on: a stream of RelayAPI is a connection of
 // the same Local server (net.Pipe), so protocol, limits and messages are the same by construction. Relays have a gRPC
-// server of their own behind the node port (annex.go), because gRPC's limit of message size holds for a server and nodes
+// server of their own behind the node port (nodeport.Annex), because gRPC's limit of message size holds for a server and nodes
 // send megabytes. A relay has its own connection, so a flood of commands does not delay a node's reports.
 //
 // # The node port
 //
 // EnrolAPI is on the port of NodeAPI, which accepts connections without a certificate. guard.go asks the authorisation
-// table for every call; door.go and stranger.go limit what such connections cost. A certificate is signed before the
+// table for every call; package nodeport limits what such connections cost. A certificate is signed before the
 // commit that hands it out, so the writer waits for no signature.
 //
 // # Many nodes
@@ -43,7 +44,7 @@
 // ping comes every two minutes and is for daemons that hang. gRPC's windows are fixed, because otherwise it pings with
 // each message to measure the connection. Heartbeats of all nodes are one command a second for the writer (Beats). A
 // connection has no read buffer in gRPC, since TLS has one, and reports have a goroutine only while there are some
-// (intake.go). After a restart all nodes come at once: Door has room for a handshake of each. Rejected: TLS session
+// (intake.go). After a restart all nodes come at once: nodeport.Door has room for a handshake of each. Rejected: TLS session
 // resumption, which saves a third of a handshake; tickets last a week, and streams are older than that when a controller
 // restarts.
 package rpc

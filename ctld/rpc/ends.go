@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/ctld/turns"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -38,7 +39,7 @@ func (s *Service) ends(ctx context.Context, v *state.View, dependencies ...strin
 	if len(ids) == 0 || s.Acct == nil {
 		return nil
 	}
-	leave, err := selectTurn(ctx)
+	leave, err := turns.Selection(ctx)
 	if err != nil {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/loop"
+	"github.com/sluice-hpc/sluice/ctld/nodeport"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/internal/logfile"
 	"github.com/sluice-hpc/sluice/internal/mtls"
@@ -53,6 +54,7 @@ const (
 	addrJoinRate, addrJoinBurst = 1, 20
 	renewRate, renewBurst       = 1.0 / 30, 5
 	maxLimiters                 = 4096
+	maxRenewers                 = 65536
 )
 
 // Bounds of what a stranger says.
@@ -85,7 +87,7 @@ func (s *EnrolServer) mayJoin(from netip.Addr) bool {
 func (s *EnrolServer) mayRenew(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.names == nil || len(s.names) >= maxKnown {
+	if s.names == nil || len(s.names) >= maxRenewers {
 		s.names = map[string]*rate.Limiter{}
 	}
 	l := s.names[name]
@@ -100,7 +102,7 @@ func (s *EnrolServer) mayRenew(name string) bool {
 func (s *EnrolServer) Join(ctx context.Context, r *nodepb.JoinRequest) (*nodepb.CertificateReply, error) {
 	from := netip.Addr{}
 	if p, ok := peer.FromContext(ctx); ok {
-		from = source(p.Addr)
+		from = nodeport.Source(p.Addr)
 	}
 	if !s.mayJoin(from) {
 		return nil, status.Error(codes.ResourceExhausted, "too many attempts to join; try again in a while")

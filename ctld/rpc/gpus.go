@@ -6,12 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/ctld/live"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
-
-// staleNS is how old a sample may be to be shown.
-const staleNS = int64(120e9)
 
 // Gpus streams the GPUs that match, with what they do and who holds them.
 func (s *Service) Gpus(ctx context.Context, r *pb.GpusRequest, out pb.ControllerAPI_GpusServer) error {
@@ -151,7 +149,7 @@ func (s *Service) gpu(v *state.View, n *state.Node, d *pb.Device, owners []*pb.G
 		FaultNs: d.FaultNs, Foreign: d.Foreign,
 		Shares: d.Shares, SharedAs: d.SharedAs}}
 	if s.Samples != nil && d.Id != "" {
-		if g.Sample, g.IdleSinceNs = s.Samples.Get(n.Name, d.Id, v.Steady(v.NowNS)-staleNS); g.IdleSinceNs != 0 {
+		if g.Sample, g.IdleSinceNs = s.Samples.Get(n.Name, d.Id, v.Steady(v.NowNS)-live.StaleNS); g.IdleSinceNs != 0 {
 			g.IdleSinceNs = v.Wall(g.IdleSinceNs)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/live"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -92,7 +93,7 @@ func listGPUs(t *testing.T, s *Service, r *pb.GpusRequest, v *state.View) (out [
 
 func TestGPUs(t *testing.T) {
 	v := gpuView(t)
-	s := &Service{Samples: NewSamples()}
+	s := &Service{Samples: live.NewSamples()}
 	s.Samples.Put("g1", []*pb.DeviceSample{{Id: "G0", UtilPercent: 0}, {Id: "G3", UtilPercent: -1}, {Id: "G4", UtilPercent: 50}}, 800e9)
 	s.Samples.Put("g1", []*pb.DeviceSample{{Id: "G0", UtilPercent: 0}, {Id: "G3", UtilPercent: -1}}, 990e9)
 	for name, tt := range map[string]struct {
@@ -156,23 +157,6 @@ func TestGresOfANode(t *testing.T) {
 	}
 }
 
-func TestSamplesAreBounded(t *testing.T) {
-	s := NewSamples()
-	for i := range 2 * maxSampled {
-		s.Put("n", []*pb.DeviceSample{{Id: fmt.Sprint(i)}}, 1)
-	}
-	if n := len(s.nodes["n"]); n != maxSampled {
-		t.Errorf("%d devices are kept of one node, want %d", n, maxSampled)
-	}
-	if last, _ := s.Get("n", "0", 2); last != nil {
-		t.Error("an old sample is shown")
-	}
-	// Instances that were merged back make room for new ones.
-	if s.Put("n", []*pb.DeviceSample{{Id: "new"}}, staleNS+2); len(s.nodes["n"]) != 1 {
-		t.Errorf("%d devices are kept, want the new one", len(s.nodes["n"]))
-	}
-}
-
 // TestWhyNoGPU: of nodes without GPUs it is said why, those with the same reason together; where there is one GPU among what was asked
 // about, nothing.
 func TestWhyNoGPU(t *testing.T) {
@@ -208,7 +192,7 @@ g: its node daemon has not read gres.conf yet
 		if nodes != "" {
 			r.Nodes = []string{nodes}
 		}
-		if err := (&Service{Samples: NewSamples()}).gpus(ctx, r, v, func(reply *pb.GpusReply) error {
+		if err := (&Service{Samples: live.NewSamples()}).gpus(ctx, r, v, func(reply *pb.GpusReply) error {
 			if len(reply.None) != none {
 				t.Errorf("%q: %v", nodes, reply.None)
 			}

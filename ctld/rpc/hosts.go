@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-hpc/sluice/ctld/nodeport"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/internal/jointoken"
 	"github.com/sluice-hpc/sluice/internal/mtls"
@@ -23,7 +24,7 @@ type Enrolment struct {
 	// Trust gives the certificate that the controller shows, and those of the authorities; the first of which signs.
 	Trust func() (own *x509.Certificate, authorities []*x509.Certificate, err error)
 	// Shown are the certificates that were shown, Cut closes the connections of a host (Door).
-	Shown func() []Shown
+	Shown func() []nodeport.Shown
 	Cut   func(name string) int
 	// TakeIn has the state note what was issued without the controller.
 	TakeIn func(ctx context.Context)
@@ -131,7 +132,7 @@ func (s *Service) Certificates(ctx context.Context, _ *pb.CertificatesRequest) (
 	}
 	mine := CertificateRecord(own, mtls.RoleController, "own")
 	out.Certificates = append(out.Certificates, certificateInfo(own.Subject.CommonName, mine, now))
-	shown := map[string]Shown{}
+	shown := map[string]nodeport.Shown{}
 	for _, c := range s.Enrol.Shown() {
 		shown[c.Serial] = c
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/containerd/ttrpc"
 	"github.com/sluice-hpc/sluice/ctld/loop"
+	"github.com/sluice-hpc/sluice/ctld/turns"
 	"github.com/sluice-hpc/sluice/internal/logfile"
 	"github.com/sluice-hpc/sluice/internal/passwd"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -27,7 +28,7 @@ import (
 )
 
 // Bounds of what ordinary users have in this process at a time, for its memory and descriptors. There is no rate of calls: for time, users
-// take turns (turns.go, loop.For). What a user has too much of waits, or is refused when it has been read, and commands then ask again.
+// take turns (package turns, loop.For). What a user has too much of waits, or is refused when it has been read, and commands then ask again.
 const (
 	// maxLocalConns bounds open connections of the unix socket, maxUserConns those of one ordinary user: nobody shuts the others out.
 	maxLocalConns = 4096
@@ -63,9 +64,8 @@ type Local struct {
 	// connPatience, crowdedFor, drainsFor and maxReadWait, but in tests, where nobody is to be too late for them.
 	patience, crowdedFor, drainsFor, readWait time.Duration
 
-	slots          map[bool]chan struct{} // of connections, of operators and of all others
-	reads, selects *turnstile             // of users' calls
-	scripts        *turnstile             // of those that ask job_submit.lua
+	slots map[bool]chan struct{} // of connections, of operators and of all others
+	gates *turns.Gates           // of users' calls
 
 	mu    sync.Mutex
 	loads map[uint32]*load
@@ -89,8 +89,7 @@ func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Loc
 		crowdedFor: crowdedFor, drainsFor: drainsFor, readWait: maxReadWait,
 		loads: map[uint32]*load{}, conns: map[uint32]int{}}
 	l.slots = map[bool]chan struct{}{false: make(chan struct{}, localPlaces()), true: make(chan struct{}, maxOperatorConns)}
-	l.reads, l.selects = newTurns()
-	l.scripts = newTurnstile(ScriptPlaces, ScriptPlaces-1)
+	l.gates = turns.New()
 	s.calls = newCalls(log)
 	for name, m := range methods(s) {
 		l.methods[name] = l.guard(name, m)
@@ -351,13 +350,13 @@ func (s *Local) answer(ctx context.Context, name string, m method, in ttrpc.Stre
 		return nil, problem(p)
 	}
 	t := s.turnFor(peer, name)
-	defer t.give()
+	defer t.Give()
 	if turnMethods[name] || selectMethods[name] {
-		if err := t.take(ctx); err != nil {
+		if err := t.Take(ctx); err != nil {
 			return nil, err
 		}
 	}
-	ctx = context.WithValue(ctx, turnKey{}, t)
+	ctx = turns.With(ctx, t)
 	if out, err = m.handle(loop.For(ctx, turnOf(peer), peer.owner), first, boundedStream{in, ctx, t}); waits && err == nil {
 		_ = s.working(ctx, peer) // it waits for its turn at most; what has been done is not refused any more
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/containerd/ttrpc"
 	"github.com/sluice-hpc/sluice/ctld/journal"
+	"github.com/sluice-hpc/sluice/ctld/live"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/planner"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
@@ -53,7 +54,7 @@ type server struct {
 	loop   *loop.Loop
 	local  *Local
 	stops  chan struct{}
-	live   *Live
+	live   *live.Steps
 
 	private atomic.Pointer[Privacy]
 }
@@ -96,7 +97,7 @@ func serve(t *testing.T, prepare ...func(*Local)) *server {
 		Shown:      func() *pb.ConfigReply { return &pb.ConfigReply{} },
 		Figures:    func(bool) map[string]float64 { return nil }, Acct: shownAccounting{},
 		Privacy: func() Privacy { return *s.private.Load() },
-		Live:    NewLive()}
+		Live:    live.NewSteps()}
 	s.live = service.Live
 	service.Enrol = enrolment(t)
 	service.Users.find = func(who string) (passwd.Account, bool, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/containerd/ttrpc"
+	"github.com/sluice-hpc/sluice/ctld/turns"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -89,4 +90,26 @@ func (r *receiver) Recv() (m *pb.SubmitChunk, err error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// turnMethods are the calls that take their turn when their request has been read. Of the others, those that look for jobs take it for the
+// walk (attentive), and submissions when job_submit.lua and the directory of users have been asked, which may take long.
+var turnMethods = map[string]bool{
+	"Config": true, "Stats": true, "Topology": true, "Jobs": true, "Nodes": true, "Gpus": true, "Partitions": true, "Reservations": true,
+	"Licenses": true, "Explain": true, "Priorities": true, "Usage": true, "BatchScript": true, "Crontab": true,
+	"Steps": true, "Ping": true, "Policy": true, "CancelJobs": true, "ControlJobs": true,
+}
+
+// selectMethods read the accounting database.
+var selectMethods = map[string]bool{"Accounting": true, "AccountingScript": true, "AccountUsage": true, "Report": true}
+
+// turnFor is the turn of a call that is about to begin.
+func (s *Local) turnFor(p *Peer, method string) *turns.Turn {
+	switch {
+	case p.Operator:
+		return &turns.Turn{}
+	case selectMethods[method]:
+		return s.gates.Selection(p.owner)
+	}
+	return s.gates.Call(p.owner)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
 	"github.com/sluice-hpc/sluice/ctld/hostconf"
+	"github.com/sluice-hpc/sluice/ctld/live"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/internal/clock"
@@ -34,8 +35,8 @@ type NodeServer struct {
 	Writer     Writer
 	Dispatcher *dispatch.Dispatcher
 	Beats      *Beats
-	Samples    *Samples // nil: nobody looks at them
-	Live       *Live    // nil: nobody looks at it
+	Samples    *live.Samples // nil: nobody looks at them
+	Live       *live.Steps   // nil: nobody looks at it
 	ClusterID  string
 	Generation version.Generation // of the state
 	Log        *slog.Logger

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/dispatch"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/loop"
+	"github.com/sluice-hpc/sluice/ctld/nodeport"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	"github.com/sluice-hpc/sluice/internal/mtls"
@@ -40,7 +41,7 @@ type nodeServer struct {
 	scripts map[uint32][]byte
 	changed chan struct{} // one for each commit
 
-	door     *Door
+	door     *nodeport.Door
 	services func() map[string]grpc.ServiceInfo
 }
 
@@ -70,11 +71,11 @@ func serveNodes(t *testing.T) *nodeServer {
 		t.Fatal(err)
 	}
 	s.addr = listener.Addr().String()
-	s.door = NewDoor(listener, log)
+	s.door = nodeport.NewDoor(listener, log)
 	accepts := func(name, serial string) bool { return s.loop.View().Accepts(name, serial) }
 	s.door.Accepts = accepts
 	server := grpc.NewServer(append(Guard{Accepts: accepts, Generation: ofTests}.Options(),
-		grpc.Creds(DoorCredentials(credentials.NewTLS(conf), nil)))...)
+		grpc.Creds(nodeport.Credentials(credentials.NewTLS(conf), nil)))...)
 	s.services = server.GetServiceInfo
 	nodepb.RegisterEnrolAPIServer(server, &EnrolServer{Writer: s.loop, Log: log, Cluster: func() string { return "test" },
 		Authority: &ca.Signer{Dir: s.dir, Life: ca.HostLife, Now: time.Now}})

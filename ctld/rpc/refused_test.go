@@ -5,12 +5,14 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/containerd/ttrpc"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/ctld/turns"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -95,27 +97,34 @@ func TestRefusalsAreAnsweredOnce(t *testing.T) {
 func TestSubmissionsTakeTurns(t *testing.T) {
 	s := serve(t)
 	c := s.as(alice, alice)
-	s.local.reads.mu.Lock()
-	places := s.local.reads.free
-	s.local.reads.mu.Unlock()
-	for range places {
-		<-s.local.reads.enter(nobody)
+	var held []*turns.Turn
+	for range runtime.GOMAXPROCS(0) { // all places
+		held = append(held, s.local.gates.Call(nobody))
+		if err := held[len(held)-1].Take(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	done := make(chan error, 1)
 	go func() { _, err := c.Submit(ctx, request("#!/bin/sh\n")); done <- err }()
-	for s.local.reads.crowd.Load() == 0 { // until it waits
+	for s.local.loadOf(alice).calls.Load() == 0 { // until it has been read
+		runtime.Gosched()
+	}
+	for range 50 { // an operator waits for no turn
+		if _, err := s.as(0, 0).Ping(ctx, &pb.PingRequest{}); err != nil {
+			t.Fatal(err)
+		}
 		select {
 		case err := <-done:
 			t.Fatalf("a submission did not wait for its turn: %v", err)
 		default:
 		}
 	}
-	s.local.reads.leave(nobody, 0)
+	held[0].Give()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	for range places - 1 {
-		s.local.reads.leave(nobody, 0)
+	for _, h := range held {
+		h.Give()
 	}
 }
 
@@ -124,7 +133,7 @@ func TestSlowScriptsOfOneUser(t *testing.T) {
 	s := serve(t)
 	begun, end := make(chan bool, 8), make(chan bool)
 	s.local.service.SubmitScript = func(ctx context.Context, _ *state.View, r *pb.SubmitRequest) ([]string, *pb.Problem) {
-		leave, err := ScriptTurn(ctx)
+		leave, err := turns.Script(ctx)
 		if err != nil {
 			return nil, pb.NewProblem(pb.CodeRateLimited, "%v", err)
 		}
@@ -139,10 +148,10 @@ func TestSlowScriptsOfOneUser(t *testing.T) {
 	for range 8 {
 		go func() { _, err := s.as(alice, alice).Submit(ctx, request("#!/bin/sh\n")); done <- err }()
 	}
-	for range ScriptPlaces - 1 {
+	for range turns.ScriptPlaces - 1 {
 		<-begun
 	}
-	for s.local.scripts.crowd.Load() < 8-(ScriptPlaces-1) { // until the others wait
+	for s.local.loadOf(alice).calls.Load() < 8 { // until the others have come
 		select {
 		case err := <-done:
 			t.Fatal(err)

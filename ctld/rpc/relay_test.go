@@ -16,6 +16,7 @@ import (
 
 	"github.com/containerd/ttrpc"
 	"github.com/sluice-hpc/sluice/ctld/ca"
+	"github.com/sluice-hpc/sluice/ctld/nodeport"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/internal/mtls"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
@@ -84,14 +85,14 @@ func servePort(t *testing.T, prepare ...func(*Local)) *port {
 	}
 	p.addr = listener.Addr().String()
 	log := slog.New(slog.NewTextHandler(p.log, nil))
-	annex := NewAnnex(listener.Addr())
-	nodes := grpc.NewServer(grpc.Creds(DoorCredentials(credentials.NewTLS(conf), annex)))
+	annex := nodeport.NewAnnex(listener.Addr())
+	nodes := grpc.NewServer(grpc.Creds(nodeport.Credentials(credentials.NewTLS(conf), annex)))
 	nodepb.RegisterNodeAPIServer(nodes, &NodeServer{Log: log})
-	relays := grpc.NewServer(grpc.Creds(AnnexCredentials()), grpc.MaxRecvMsgSize(MaxPieceMessage), grpc.WaitForHandlers(true))
+	relays := grpc.NewServer(grpc.Creds(nodeport.AnnexCredentials()), grpc.MaxRecvMsgSize(MaxPieceMessage), grpc.WaitForHandlers(true))
 	p.relays = &RelayServer{Local: p.local, View: p.loop.View, Trust: func() Trust { return p }, Log: log}
 	nodepb.RegisterRelayAPIServer(relays, p.relays)
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = nodes.Serve(NewDoor(listener, log)) })
+	wg.Go(func() { _ = nodes.Serve(nodeport.NewDoor(listener, log)) })
 	wg.Go(func() { _ = relays.Serve(annex) })
 	t.Cleanup(func() { relays.Stop(); nodes.Stop(); wg.Wait() })
 	return p

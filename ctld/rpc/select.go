@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/ctld/turns"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/grpc/status"
 )
@@ -26,16 +27,16 @@ const lookedAt = 256
 // gone when the walk has ended, and does not wait for anything within.
 func attentive[T any](ctx context.Context, all iter.Seq[T]) iter.Seq[T] {
 	return func(yield func(T) bool) {
-		t := turnIn(ctx)
-		if !t.held {
-			if ctx.Err() != nil || t.take(ctx) != nil {
+		t := turns.Of(ctx)
+		if !t.Held() {
+			if ctx.Err() != nil || t.Take(ctx) != nil {
 				return
 			}
-			defer t.give()
+			defer t.Give()
 		}
 		n := 0
 		for x := range all {
-			if n++; n%lookedAt == 0 && t.pass(ctx) != nil {
+			if n++; n%lookedAt == 0 && t.Pass(ctx) != nil {
 				return
 			}
 			if !yield(x) {

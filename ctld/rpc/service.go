@@ -13,9 +13,11 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/gpuhours"
+	"github.com/sluice-hpc/sluice/ctld/live"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
+	"github.com/sluice-hpc/sluice/ctld/turns"
 	"github.com/sluice-hpc/sluice/internal/version"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched/priority"
@@ -70,12 +72,12 @@ type Service struct {
 	// Acct answers sacct; Privacy says who sees whose jobs there. Live is what running steps use.
 	Acct    Accounting
 	Privacy func() Privacy
-	Live    *Live
+	Live    *live.Steps
 	// GPUHours are what GPUs did, as far as it is not in the database yet; nil: nobody looks.
 	GPUHours *gpuhours.Recorder
 
 	// Samples are what the GPUs were doing when their nodes looked last.
-	Samples *Samples
+	Samples *live.Samples
 	// Withheld says which partitions of a waiting job are gone, which devices it could use if they were given out, and why they are not.
 	Withheld func(v *state.View, j *pb.JobRecord) string
 
@@ -161,7 +163,7 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 		return s.refused(ctx, r.RequestId, p)
 	}
 	r.Spec.Cron = ""
-	if err := turnIn(ctx).take(ctx); err != nil {
+	if err := turns.Of(ctx).Take(ctx); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
 	j, p := admit.Job(v, r.Spec, r.RequestId)
@@ -207,7 +209,7 @@ func (s *Service) siteScript(ctx context.Context, v *state.View, r *pb.SubmitReq
 // refused answers a submission that cannot be admitted now; unless it is the retry of one that was, whose answer got lost.
 func (s *Service) refused(ctx context.Context, requestID string, p *pb.Problem) (*pb.SubmitReply, error) {
 	if requestID != "" {
-		turnIn(ctx).give()
+		turns.Of(ctx).Give()
 		if out, err := s.Writer.Do(ctx, reactor.FindRequest{RequestID: requestID}); err == nil {
 			if done := out.(reactor.Submitted); done.ID != 0 {
 				return &pb.SubmitReply{JobId: done.ID, Seq: done.Seq}, nil
@@ -289,7 +291,7 @@ func (s *Service) identity(peer *Peer, spec *pb.JobSpec) *pb.Problem {
 
 // do hands a command to the writer and turns its refusals into statuses. The call gives up its turn before.
 func (s *Service) do(ctx context.Context, cmd reactor.Command) (any, error) {
-	turnIn(ctx).give()
+	turns.Of(ctx).Give()
 	out, err := s.Writer.Do(ctx, cmd)
 	if err == nil {
 		return out, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	"github.com/sluice-hpc/sluice/ctld/steps"
+	"github.com/sluice-hpc/sluice/ctld/turns"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 	"google.golang.org/grpc/codes"
@@ -93,12 +94,12 @@ func (s *Service) roomFor(ctx context.Context, job uint32, spec *pb.StepSpec, ne
 			s.Watch.leave(job, next)
 			return true // the writer says why not
 		}
-		t := turnIn(ctx) // those of others come first now and then: hundreds may wait for the same step
-		if t.take(ctx) != nil {
+		t := turns.Of(ctx) // those of others come first now and then: hundreds may wait for the same step
+		if t.Take(ctx) != nil {
 			continue
 		}
 		_, busy, _ := steps.Place(j, v.Steps(job).Live(), spec, v.Settings.MaxTasksPerNode)
-		if t.give(); busy == nil {
+		if t.Give(); busy == nil {
 			s.Watch.leave(job, next)
 			return true
 		}

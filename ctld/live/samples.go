@@ -1,4 +1,4 @@
-package rpc
+package live
 
 import (
 	"maps"
@@ -23,6 +23,9 @@ type sampled struct {
 	busyNS  int64 // when it was last seen busy, or seen at all for the first time
 	known   bool  // the driver says how busy it is
 }
+
+// StaleNS is how old a sample may be to be shown.
+const StaleNS = int64(120e9)
 
 // maxSampled bounds the devices of one node, maxSampleBytes each of them.
 const (
@@ -52,7 +55,7 @@ func (s *Samples) Put(node string, list []*pb.DeviceSample, nowNS int64) {
 		reactor.PlainWords(one)
 		d := of[one.Id]
 		if d == nil {
-			if len(of) >= maxSampled && !forget(of, nowNS-staleNS) {
+			if len(of) >= maxSampled && !forget(of, nowNS-StaleNS) {
 				continue
 			}
 			d = &sampled{busyNS: nowNS}

@@ -1,4 +1,4 @@
-package rpc
+package live
 
 import (
 	"cmp"
@@ -11,29 +11,29 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Live is what running steps use now, as their nodes report it: shown by sstat, never stored, and not worth the writer's time.
-type Live struct {
+// Steps is what running steps use now, as their nodes report it: shown by sstat, never stored, and not worth the writer's time.
+type Steps struct {
 	mu    sync.Mutex
-	nodes map[string]*liveNode
+	nodes map[string]*nodeSteps
 }
 
-// liveNode is what one node has reported, by job: who asks for a job looks at its steps alone.
-type liveNode struct {
-	jobs  map[uint32]map[liveKey]*pb.StepUsage
+// nodeSteps is what one node has reported, by job: who asks for a job looks at its steps alone.
+type nodeSteps struct {
+	jobs  map[uint32]map[stepKey]*pb.StepUsage
 	steps int
 }
 
-type liveKey struct {
+type stepKey struct {
 	job, attempt, step uint32
 }
 
-// NewLive makes an empty one.
-func NewLive() *Live { return &Live{nodes: map[string]*liveNode{}} }
+// NewSteps makes an empty one.
+func NewSteps() *Steps { return &Steps{nodes: map[string]*nodeSteps{}} }
 
-func (n *liveNode) put(u *pb.StepUsage) {
-	k := liveKey{u.GetKey().GetJobId(), u.GetKey().GetAttempt(), u.GetKey().GetStep()}
+func (n *nodeSteps) put(u *pb.StepUsage) {
+	k := stepKey{u.GetKey().GetJobId(), u.GetKey().GetAttempt(), u.GetKey().GetStep()}
 	if n.jobs[k.job] == nil {
-		n.jobs[k.job] = map[liveKey]*pb.StepUsage{}
+		n.jobs[k.job] = map[stepKey]*pb.StepUsage{}
 	}
 	if _, known := n.jobs[k.job][k]; !known {
 		n.steps++
@@ -41,7 +41,7 @@ func (n *liveNode) put(u *pb.StepUsage) {
 	n.jobs[k.job][k] = u
 }
 
-func (n *liveNode) drop(k liveKey) {
+func (n *nodeSteps) drop(k stepKey) {
 	if _, known := n.jobs[k.job][k]; !known {
 		return
 	}
@@ -51,28 +51,28 @@ func (n *liveNode) drop(k liveKey) {
 	}
 }
 
-// maxLive bounds the steps kept of one node, maxLiveBytes each of them.
+// maxSteps bounds the steps kept of one node, maxStepBytes each of them.
 const (
-	maxLive      = 1 << 16
-	maxLiveBytes = 64 << 10
+	maxSteps     = 1 << 16
+	maxStepBytes = 64 << 10
 )
 
 // Put takes in what a node reports of jobs that are its own; Forget drops it, when the node's stream has ended.
-func (l *Live) Put(v *state.View, node string, usage []*pb.StepUsage) {
+func (l *Steps) Put(v *state.View, node string, usage []*pb.StepUsage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.nodes[node]
 	if n == nil {
-		n = &liveNode{jobs: map[uint32]map[liveKey]*pb.StepUsage{}}
+		n = &nodeSteps{jobs: map[uint32]map[stepKey]*pb.StepUsage{}}
 		l.nodes[node] = n
 	}
 	for _, u := range usage {
-		if n.steps >= maxLive {
+		if n.steps >= maxSteps {
 			return
 		}
 		here := slices.ContainsFunc(v.Jobs.Get(u.GetKey().GetJobId()).GetAlloc(),
 			func(a *pb.NodeAlloc) bool { return a.Node == node && !a.Ended })
-		if !here || proto.Size(u) > maxLiveBytes {
+		if !here || proto.Size(u) > maxStepBytes {
 			continue
 		}
 		reactor.PlainWords(u)
@@ -82,7 +82,7 @@ func (l *Live) Put(v *state.View, node string, usage []*pb.StepUsage) {
 }
 
 // Ended drops steps that a node reports as ended.
-func (l *Live) Ended(node string, steps []*pb.StepReport) {
+func (l *Steps) Ended(node string, steps []*pb.StepReport) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.nodes[node]
@@ -91,20 +91,20 @@ func (l *Live) Ended(node string, steps []*pb.StepReport) {
 	}
 	for _, r := range steps {
 		if r.GetPhase() == pb.StepPhase_STEP_ENDED {
-			n.drop(liveKey{r.GetKey().GetJobId(), r.GetKey().GetAttempt(), r.GetKey().GetStep()})
+			n.drop(stepKey{r.GetKey().GetJobId(), r.GetKey().GetAttempt(), r.GetKey().GetStep()})
 		}
 	}
 }
 
 // Forget drops all of a node.
-func (l *Live) Forget(node string) {
+func (l *Steps) Forget(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.nodes, node)
 }
 
 // Of is the usage of a job's present attempt, by step and node.
-func (l *Live) Of(j *pb.JobRecord) []*pb.StepUsage {
+func (l *Steps) Of(j *pb.JobRecord) []*pb.StepUsage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var list []*pb.StepUsage

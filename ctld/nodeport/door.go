@@ -1,7 +1,6 @@
-package rpc
+package nodeport
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -59,15 +58,15 @@ type Door struct {
 	said   time.Time
 }
 
-// NewDoor is the listener of l's connections. The server that takes them needs DoorCredentials.
+// NewDoor is the listener of l's connections. The server that takes them needs Credentials.
 func NewDoor(l net.Listener, log *slog.Logger) *Door {
 	return &Door{Listener: l, log: log, pending: map[netip.Addr][]*guest{}, known: map[netip.Addr]bool{}, nodes: map[string][]*guest{},
 		without: map[netip.Addr][]*guest{}, shown: map[string]*Shown{}}
 }
 
-// DoorCredentials are creds that tell a Door whose certificate a connection of its has shown. Connections of relays (mtls.RelayServerName)
+// Credentials are creds that tell a Door whose certificate a connection of its has shown. Connections of relays (mtls.RelayServerName)
 // are handed to relays, which may be nil.
-func DoorCredentials(creds credentials.TransportCredentials, relays *Annex) credentials.TransportCredentials {
+func Credentials(creds credentials.TransportCredentials, relays *Annex) credentials.TransportCredentials {
 	return doorCreds{creds, relays}
 }
 
@@ -97,13 +96,13 @@ func (d *Door) Accept() (net.Conn, error) {
 		}
 		return nil, err
 	}
-	g := &guest{Conn: c, door: d, from: source(c.RemoteAddr())}
-	d.close(d.enter(g))
+	g := &guest{Conn: c, door: d, from: Source(c.RemoteAddr())}
+	d.close(d.count(g))
 	return g, nil
 }
 
-// source is what counts as one address.
-func source(a net.Addr) netip.Addr {
+// Source is what counts as one address.
+func Source(a net.Addr) netip.Addr {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}
@@ -117,8 +116,8 @@ func source(a net.Addr) netip.Addr {
 	return ip
 }
 
-// enter counts a connection and gives the one that makes room for it, if one must.
-func (d *Door) enter(g *guest) (out *guest) {
+// count counts a connection and gives the one that makes room for it, if one must.
+func (d *Door) count(g *guest) (out *guest) {
 	nodes := 0
 	if d.Nodes != nil {
 		nodes = d.Nodes()
@@ -278,31 +277,3 @@ func (c doorCreds) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 func (c doorCreds) Clone() credentials.TransportCredentials {
 	return doorCreds{c.TransportCredentials.Clone(), c.relays}
 }
-
-// helloWait is how long a stream may be open before the node has said who it is.
-const helloWait = 30 * time.Second
-
-// firstOf is a stream's first message. A handler that returns ends the stream, and so the goroutine that waits for it.
-func firstOf[M any](ctx context.Context, recv func() (M, error)) (first M, err error) {
-	type received struct {
-		m   M
-		err error
-	}
-	come := make(chan received, 1)
-	go func() {
-		m, err := recv()
-		come <- received{m, err}
-	}()
-	t := time.NewTimer(helloWait)
-	defer t.Stop()
-	select {
-	case r := <-come:
-		return r.m, r.err
-	case <-t.C:
-		return first, errNoHello
-	case <-ctx.Done():
-		return first, ctx.Err()
-	}
-}
-
-var errNoHello = errors.New("no Hello came")

@@ -1,4 +1,4 @@
-package rpc
+package turns
 
 import (
 	"context"
@@ -18,7 +18,7 @@ func TestTurnsAreSharedByUser(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const longest = 50 * time.Millisecond
 		places := rapid.IntRange(1, 4).Draw(t, "places")
-		g := newTurnstile(places, places)
+		g := newGate(places, places)
 		type call struct {
 			uid  uint32
 			turn <-chan struct{}
@@ -26,7 +26,7 @@ func TestTurnsAreSharedByUser(t *testing.T) {
 		var waiting, working []call
 		greedy := rapid.IntRange(2, 5).Draw(t, "greedy") // users who always ask for more; the others come and go
 		used, lately := map[uint32]time.Duration{}, map[uint32]time.Duration{}
-		begin := func(uid uint32) { waiting = append(waiting, call{uid, g.enter(uid)}) }
+		begin := func(uid uint32) { waiting = append(waiting, call{uid, g.queue(uid)}) }
 		settle := func() {
 			rest := waiting[:0:0]
 			for _, c := range waiting {
@@ -92,7 +92,7 @@ func TestTurnsAreSharedByUser(t *testing.T) {
 
 // TestSelectionsOfOneUser: who reads much from the accounting leaves half of the places to others.
 func TestSelectionsOfOneUser(t *testing.T) {
-	g := newTurnstile(4, 2)
+	g := newGate(4, 2)
 	got := func(c <-chan struct{}) bool {
 		select {
 		case <-c:
@@ -101,11 +101,11 @@ func TestSelectionsOfOneUser(t *testing.T) {
 			return false
 		}
 	}
-	a, b, c := g.enter(1), g.enter(1), g.enter(1)
+	a, b, c := g.queue(1), g.queue(1), g.queue(1)
 	if !got(a) || !got(b) || got(c) {
 		t.Error("one user does not have two of four places")
 	}
-	if !got(g.enter(2)) || !got(g.enter(3)) {
+	if !got(g.queue(2)) || !got(g.queue(3)) {
 		t.Error("others have no place")
 	}
 	if g.leave(2, 0); got(c) {
@@ -119,23 +119,23 @@ func TestSelectionsOfOneUser(t *testing.T) {
 // TestCheapReadsBesideExpensiveOnes: the calls of one user that never end are let go by one of another's, and it waits for no more than
 // what is worked on between two looks.
 func TestCheapReadsBesideExpensiveOnes(t *testing.T) {
-	g := newTurnstile(2, 2)
+	g := newGate(2, 2)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			my := &turn{gate: g, uid: 1}
-			defer my.give()
-			for my.take(ctx) == nil && my.pass(ctx) == nil { // a walk
+			my := &Turn{gate: g, uid: 1}
+			defer my.Give()
+			for my.Take(ctx) == nil && my.Pass(ctx) == nil { // a walk
 			}
 		})
 	}
 	for i := range 100 {
-		other := &turn{gate: g, uid: 2}
-		if err := other.take(context.Background()); err != nil {
+		other := &Turn{gate: g, uid: 2}
+		if err := other.Take(context.Background()); err != nil {
 			t.Error(fmt.Sprint(i), err)
 		}
-		other.give()
+		other.Give()
 	}
 	cancel()
 	wg.Wait()

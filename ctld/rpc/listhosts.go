@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-hpc/sluice/ctld/nodeport"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	"github.com/sluice-hpc/sluice/internal/mtls"
@@ -24,7 +25,7 @@ func (s *Service) Hosts(ctx context.Context, _ *pb.HostsRequest) (*pb.HostsReply
 	if err != nil {
 		return nil, err
 	}
-	shown := map[string]Shown{}
+	shown := map[string]nodeport.Shown{}
 	for _, c := range s.Enrol.Shown() {
 		shown[c.Serial] = c
 	}
@@ -115,7 +116,7 @@ func nodeInfo(v *state.View, n *state.Node) *pb.HostInfo {
 }
 
 // by adds what is known of the connection with which a certificate was shown. What a node has said of itself with its stream goes first.
-func by(h *pb.HostInfo, s Shown) {
+func by(h *pb.HostInfo, s nodeport.Shown) {
 	if s.Serial == "" {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-hpc/sluice/ctld/nodeport"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	"github.com/sluice-hpc/sluice/internal/version"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -72,7 +73,7 @@ func TestLoginHost(t *testing.T) {
 		want  int64
 	}{{2 * time.Second, 0}, {time.Minute, int64(time.Minute)}, {-time.Minute, -int64(time.Minute)}} {
 		h := &pb.HostInfo{Name: "l1", Role: "login"}
-		by(h, Shown{Serial: "1", Open: 1, Since: time.Unix(0, 7), Release: "0.2", Ahead: c.ahead})
+		by(h, nodeport.Shown{Serial: "1", Open: 1, Since: time.Unix(0, 7), Release: "0.2", Ahead: c.ahead})
 		if h.SinceNs != 7 || h.Version != "0.2" || h.ClockOffNs != c.want {
 			t.Errorf("%v ahead: %v", c.ahead, h)
 		}

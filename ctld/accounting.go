@@ -49,7 +49,7 @@ func (d *daemon) newFairShare() *fairshare.Keeper {
 		},
 		Set: func(list []record.Share) {
 			d.planner.SetShares(list)
-			d.judge.SetShares(list)
+			d.advisor.SetShares(list)
 		}})
 	d.loop.Observe(k.Changed)
 	return k

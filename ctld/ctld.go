@@ -151,7 +151,7 @@ type daemon struct {
 
 	loop      *loop.Loop
 	planner   *planner.Planner
-	judge     *planner.Judge
+	advisor   *planner.Advisor
 	disp      *dispatch.Dispatcher
 	samples   *live.Samples
 	holds     *rpc.Holds
@@ -303,7 +303,7 @@ func (d *daemon) assemble(v *state.View, watch *rpc.Watch) follow {
 	d.hand(d.inForce.Load())
 	d.planner = planner.New(d.loop, params, time.Now, d.log)
 	d.planner.Owners = newOwners(d.log).find
-	d.judge = planner.NewJudge(params)
+	d.advisor = planner.NewAdvisor(params)
 	d.disp = dispatch.New(d.loop.View, d.script, d.nodeSettings, d.log)
 	d.disp.Configuration = d.configuration
 	d.loop.Observe(watch.Changed)
@@ -328,7 +328,8 @@ func (d *daemon) assemble(v *state.View, watch *rpc.Watch) follow {
 }
 
 // nodeServices puts what hosts may call on their server. Their connections come through the door.
-func (d *daemon) nodeServices(ctx context.Context, nodes *grpc.Server, listen listeners, clusterID string, beats *rpc.Beats) *nodeport.Door {
+func (d *daemon) nodeServices(ctx context.Context, nodes *grpc.Server, listen listeners, clusterID string,
+	beats *rpc.Beats) *nodeport.Door {
 	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Ending: ctx.Done(), Dispatcher: d.disp, Beats: beats, Live: d.live,
 		Samples: d.samples, ClusterID: clusterID, Generation: d.generation(), Log: d.log, Conf: d.hosts, Found: d.foundNode})
 	door := nodeport.NewDoor(listen.nodes, d.log)
@@ -426,7 +427,7 @@ func (d *daemon) service(w *rpc.Watch, stop func()) *rpc.Service {
 	host, _ := os.Hostname()
 	s := &rpc.Service{Writer: d.loop, Watch: w, Log: d.log, Host: host, Name: d.controllerName, PID: os.Getpid(), Started: d.started,
 		Users:    rpc.NewUsers(),
-		Forecast: d.judge.Forecast, Explainer: d.judge.Explain, Terms: d.judge.Priorities, Script: d.script, Reload: d.reload, Stop: stop,
+		Forecast: d.advisor.Forecast, Why: d.advisor.Why, Terms: d.advisor.Priorities, Script: d.script, Reload: d.reload, Stop: stop,
 		StopNodes: d.disp.Shutdown, NewNodes: d.newNodes,
 		MakeBackup: d.makeBackup,
 		Shown:      d.shown, Acct: d.acct, Privacy: d.privacy, Live: d.live, Holds: d.holds, GPUHours: d.gpuHours,

@@ -40,7 +40,7 @@ func newConfBench(t *testing.T, text string) *confBench {
 	b.useConfig(c)
 	cfg := stateConfig(c, 0)
 	b.loop = loop.New(journal.NewMemory(), state.New(cfg, "c", 1), time.Now, log)
-	b.planner, b.judge = planner.New(b.loop, schedParams(c), time.Now, log), planner.NewJudge(schedParams(c))
+	b.planner, b.advisor = planner.New(b.loop, schedParams(c), time.Now, log), planner.NewAdvisor(schedParams(c))
 	b.disp = dispatch.New(b.loop.View, func(*pb.JobRecord) ([]byte, []string, error) { return []byte("#!/bin/sh\n"), nil, nil },
 		b.nodeSettings, log)
 	b.loop.Observe(b.planner.Changed)
@@ -98,7 +98,7 @@ func (b *confBench) seen() string {
 	for _, p := range b.loop.View().Partitions() {
 		fmt.Fprintln(&out, p.Name, p.Nodes, p.MaxTimeS)
 	}
-	_, weights := b.judge.Priorities(b.loop.View(), nil, nil)
+	_, weights := b.advisor.Priorities(b.loop.View(), nil, nil)
 	fmt.Fprintf(&out, "weights %+v\ncpus %d\nn1 %v\n", weights, b.plan().Starts[0].Alloc[0].Cpus, b.nodeLevel("n1"))
 	return out.String()
 }

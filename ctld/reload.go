@@ -35,7 +35,7 @@ func (d *daemon) reload(dryRun, force bool) (cmd reactor.Command, changes []stri
 		d.openLog(r.Config)
 		d.readTokens(r.Config)
 		d.planner.Configure(schedParams(r.Config))
-		d.judge.Configure(schedParams(r.Config))
+		d.advisor.Configure(schedParams(r.Config))
 		d.inForce.Store(r)
 		d.hand(r)
 		for _, c := range changes {

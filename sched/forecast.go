@@ -48,5 +48,5 @@ func (s *Scheduler) PlanTo(in *record.Snapshot, id uint32) *record.Plan {
 	s.params.Policy, s.params.Depth = record.Conservative, 0
 	s.ix.Renew() // what is a fault is not the same to both
 	s.q.ChoosePrimaries()
-	return s.planner.Plan(&whole, s.q.JobOf(id))
+	return s.runner.Plan(&whole, s.q.JobOf(id))
 }

@@ -14,10 +14,10 @@ import (
 type Scheduler struct {
 	params record.Params // the components below read it, too
 
-	ix      *index.Index
-	pl      *placement.Placer
-	q       *queue.Queue
-	planner *pass.Planner
+	ix     *index.Index
+	pl     *placement.Placer
+	q      *queue.Queue
+	runner *pass.Runner
 
 	forecaster *Scheduler // of Forecast
 }
@@ -35,7 +35,7 @@ func (s *Scheduler) reset(byUser bool) {
 	s.ix = index.New(&s.params, byUser)
 	s.pl = placement.New(&s.params, s.ix)
 	s.q = queue.New(&s.params, s.ix, s.pl)
-	s.planner = pass.New(&s.params, s.ix, s.pl, s.q)
+	s.runner = pass.New(&s.params, s.ix, s.pl, s.q)
 }
 
 // Plan decides what starts now, what is promised to whom, and why the rest
@@ -44,7 +44,7 @@ func (s *Scheduler) reset(byUser bool) {
 func (s *Scheduler) Plan(in *record.Snapshot) *record.Plan {
 	changed := s.follow(in)
 	s.q.ChoosePrimaries()
-	p := s.planner.Plan(in, nil)
+	p := s.runner.Plan(in, nil)
 	p.Stats.Changed = changed
 	return p
 }

@@ -66,6 +66,7 @@ var importRules = []rule{
 	// What the services stand on knows nothing of them.
 	{in: "ctld/turns", may: []string{}},
 	{in: "ctld/nodeport", may: []string{"internal/"}},
+	{in: "ctld/explain", may: []string{"conf/", "ctld/feasible", "ctld/limit", "ctld/state", "proto/", "sched/record", "sched/explain"}},
 	{in: "ctld/live", may: []string{"ctld/reactor", "ctld/state", "proto/"}},
 	{in: "ctld/metrics", may: []string{"conf/", "internal/", "ctld/state", "proto/"}},
 	{in: "ctld", never: []string{"noded/", "client/"}},
@@ -201,7 +202,7 @@ func packages(t *testing.T) map[string][]string {
 
 // pure are the folders where decisions are made: no clock, no chance, no goroutine, no time zone of the machine.
 var pure = []string{"sched", "ctld/state", "ctld/reactor", "ctld/convert", "ctld/feasible", "ctld/admit", "ctld/limit",
-	"ctld/steps",
+	"ctld/steps", "ctld/explain",
 	"ctld/crontab", "noded/agent"}
 
 // impure lists what these packages may not call, by package; nil: nothing of it.

@@ -94,7 +94,7 @@ func TestPrioritiesAreShown(t *testing.T) {
 				b.do(*b.plan)
 			}
 		}
-		g := NewJudge(b.p.used)
+		g := NewAdvisor(b.p.used)
 		for j := range b.loop.View().Jobs.All() {
 			if !state.Pending(j) {
 				continue

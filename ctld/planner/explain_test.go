@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-hpc/sluice/ctld/explain"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
@@ -18,12 +19,12 @@ func TestExplainWaiting(t *testing.T) {
 	b.submit(&pb.JobSpec{Dependency: "singleton", Name: "one"})
 	b.submit(&pb.JobSpec{Hold: true, BeginNs: b.now + 3600e9})
 	v := b.loop.View()
-	judge := NewJudge(record.Params{Weights: record.Weights{Basic: true}})
+	advisor := NewAdvisor(record.Params{Weights: record.Weights{Basic: true}})
 	said := map[uint32]string{}
 	var last uint32
 	for j := range v.Jobs.All() {
 		if j.State == pb.JobState_JOB_PENDING {
-			said[j.Id], last = judge.Explain(v, j), j.Id
+			said[j.Id], last = explain.Waiting(v, j, advisor.Why), j.Id
 		}
 	}
 	array := uint32(1)

@@ -12,39 +12,39 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Judge answers when and where a job would start, and why it waits. Safe for concurrent use.
-type Judge struct {
+// Advisor answers when and where a job would start, and why it waits. Safe for concurrent use.
+type Advisor struct {
 	mu     sync.Mutex
 	params record.Params
 	shares []record.Share
 }
 
-// NewJudge makes a Judge for the scheduler parameters in force.
-func NewJudge(params record.Params) *Judge { return &Judge{params: params} }
+// NewAdvisor makes an Advisor for the scheduler parameters in force.
+func NewAdvisor(params record.Params) *Advisor { return &Advisor{params: params} }
 
 // Configure replaces the parameters.
-func (g *Judge) Configure(params record.Params) {
+func (g *Advisor) Configure(params record.Params) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.params = params
 }
 
 // SetShares replaces the fair-share factors. The list must not be changed.
-func (g *Judge) SetShares(list []record.Share) {
+func (g *Advisor) SetShares(list []record.Share) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.shares = list
 }
 
 // known is what decides and is not part of the state.
-func (g *Judge) known() (record.Params, []record.Share) {
+func (g *Advisor) known() (record.Params, []record.Share) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.params, g.shares
 }
 
 // Forecast says when and where, and with how many CPUs, a job would start if it were submitted now.
-func (g *Judge) Forecast(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, cpus uint32, p *pb.Problem) {
+func (g *Advisor) Forecast(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, cpus uint32, p *pb.Problem) {
 	c := state.CloneJob(j)
 	c.Id, c.SubmitNs, c.Priority = v.NextJobID, v.NowNS, 1
 	if v.Settings.PriorityBasic {
@@ -56,7 +56,7 @@ func (g *Judge) Forecast(v *state.View, j *pb.JobRecord) (startNS int64, nodes [
 // when plans with j as it is given, in place of the record that the state has of it: a pass of its own over the present state, in
 // which every job of the queue is promised a start. Of a job that begins later it is the state of that time, as far as limits tell:
 // what runs then, and all that waits. A promise is of the fewest nodes, so what a job gets is looked up in the state of its start.
-func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, cpus uint32, p *pb.Problem) {
+func (g *Advisor) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, cpus uint32, p *pb.Problem) {
 	now := v.NowNS
 	if j.Spec.BeginNs > now {
 		now = (j.Spec.BeginNs + 1e9 - 1) / 1e9 * 1e9
@@ -89,7 +89,7 @@ func (g *Judge) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []str
 }
 
 // planAt is the plan of a time from now on.
-func (g *Judge) planAt(v *state.View, j *pb.JobRecord, now int64) *record.Plan {
+func (g *Advisor) planAt(v *state.View, j *pb.JobRecord, now int64) *record.Plan {
 	params, shares := g.known()
 	m := mirror{shares: shares}
 	m.rebuild(v)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/explain"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
@@ -238,7 +239,7 @@ func TestExplainLimits(t *testing.T) {
 		got := ""
 		for j := range v.Jobs.All() {
 			if state.Pending(j) {
-				got = NewJudge(record.Params{Weights: record.Weights{Basic: true}}).Explain(v, j)
+				got = explain.Waiting(v, j, NewAdvisor(record.Params{Weights: record.Weights{Basic: true}}).Why)
 			}
 		}
 		if !strings.Contains(got, want) || want == "" && strings.Contains(got, "this needs") {
@@ -497,7 +498,7 @@ func TestFactorsOfUsersAndQOS(t *testing.T) {
 	b.p.params.Weights = record.Weights{FairShare: 1000, QOS: 100, Assoc: 10}
 	shares := []record.Share{{Account: "lab", User: "u1", Factor: 0.25}, {Account: "lab", User: "u2", Factor: 0.5}}
 	b.p.SetShares(shares)
-	g := NewJudge(b.p.params)
+	g := NewAdvisor(b.p.params)
 	g.SetShares(shares)
 	for _, s := range []string{"u1 normal", "u2 normal", "u1 high"} {
 		user, qos, _ := strings.Cut(s, " ")

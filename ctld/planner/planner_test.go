@@ -466,14 +466,14 @@ func TestExpectedStartsWithoutEvents(t *testing.T) {
 // TestForecastOfBegin: a job that begins later is forecast for that time, or for when what runs then has ended.
 func TestForecastOfBegin(t *testing.T) {
 	b := newBench(t)
-	judge := NewJudge(record.Params{Weights: record.Weights{Basic: true}})
+	advisor := NewAdvisor(record.Params{Weights: record.Weights{Basic: true}})
 	forecast := func(after int64) int64 {
 		t.Helper()
 		j, p := admit.Job(b.loop.View(), &pb.JobSpec{Name: "late", User: "u", Uid: 1000, NumTasks: 12, BeginNs: b.now + after*1e9}, "")
 		if p != nil {
 			t.Fatal(p)
 		}
-		start, nodes, cpus, p := judge.Forecast(b.loop.View(), j)
+		start, nodes, cpus, p := advisor.Forecast(b.loop.View(), j)
 		if p != nil || len(nodes) != 3 || cpus != 12 {
 			t.Fatalf("in %d s: on %v with %d CPUs, %v", after, nodes, cpus, p)
 		}

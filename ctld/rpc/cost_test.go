@@ -46,10 +46,10 @@ var crowd = sync.OnceValue(func() *Service {
 	if _, err := l.Turn(cmds...); err != nil {
 		panic(err)
 	}
-	judge := planner.NewJudge(record.Params{})
+	advisor := planner.NewAdvisor(record.Params{})
 	return &Service{Writer: l, Watch: NewWatch(), Host: "h", Name: func() string { return "h" }, Users: NewUsers(),
-		Forecast:  judge.Forecast,
-		Explainer: judge.Explain, Terms: judge.Priorities, Live: live.NewSteps(), Privacy: func() Privacy { return Privacy{} }}
+		Forecast: advisor.Forecast,
+		Why:      advisor.Why, Terms: advisor.Priorities, Live: live.NewSteps(), Privacy: func() Privacy { return Privacy{} }}
 })
 
 // leaver is the context of a caller who goes away while the call looks at it for the last time of so many.

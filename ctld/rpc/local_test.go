@@ -79,12 +79,12 @@ func serve(t *testing.T, prepare ...func(*Local)) *server {
 	log := slog.New(slog.DiscardHandler)
 	watch := NewWatch()
 	l := loop.New(store, state.New(stateConfig(), "c", 1), time.Now, log, watch.Changed)
-	judge := planner.NewJudge(record.Params{})
+	advisor := planner.NewAdvisor(record.Params{})
 	s := &server{t: t, socket: filepath.Join(dir, "s"), loop: l, stops: make(chan struct{}, 10)}
 	s.hide(Privacy{})
 	service := &Service{Writer: l, Watch: watch, Log: log, Host: "h.lab.org", Name: func() string { return "head" }, Started: time.Now(),
-		Users: NewUsers(), Forecast: judge.Forecast,
-		Explainer: judge.Explain, Terms: judge.Priorities, Reload: func(dryRun, _ bool) (reactor.Command,
+		Users: NewUsers(), Forecast: advisor.Forecast,
+		Why: advisor.Why, Terms: advisor.Priorities, Reload: func(dryRun, _ bool) (reactor.Command,
 			[]string, error) {
 			return reactor.Reconfigure{Config: stateConfig(), DryRun: dryRun}, []string{"KillWait: 1 -> 2"}, nil
 		}, Stop: func() { s.stops <- struct{}{} },

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/explain"
 	"github.com/sluice-hpc/sluice/ctld/gpuhours"
 	"github.com/sluice-hpc/sluice/ctld/live"
 	"github.com/sluice-hpc/sluice/ctld/loop"
@@ -48,8 +49,8 @@ type Service struct {
 	ModifyScript func(ctx context.Context, v *state.View, uid uint32, ids []string, set []*pb.KeyValue) ([]*pb.KeyValue, *pb.Problem)
 	// Forecast says when and where, and with how many CPUs, a job would start (sbatch --test-only).
 	Forecast func(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, cpus uint32, p *pb.Problem)
-	// Explain says in words why a job waits.
-	Explainer func(v *state.View, j *pb.JobRecord) string
+	// Why is what the scheduler knows of a job that waits.
+	Why explain.Scheduler
 	// Terms are what the priorities of waiting jobs are made of, each in the partition of the same index, and the weights.
 	Terms func(v *state.View, jobs []*pb.JobRecord, partitions []string) ([]priority.Parts, record.Weights)
 	// Script reads a job's script and environment.

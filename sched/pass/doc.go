@@ -1,4 +1,4 @@
-// Package pass makes plans: it goes through the queue once (Planner.Plan) and decides which jobs start, which are
+// Package pass makes plans: it goes through the queue once (Runner.Plan) and decides which jobs start, which are
 // promised a start, and which running jobs are preempted.
 //
 // Each rule has a file of its own, so that it can be replaced there:

@@ -20,7 +20,7 @@ import (
 // class can, and the class is done with: a queue of 100,000 jobs in 100
 // classes costs what it starts, and 100 failures.
 type pass struct {
-	*Planner
+	*Runner
 	in     *record.Snapshot
 	plan   *record.Plan
 	budget int
@@ -48,12 +48,12 @@ type pass struct {
 	seen    map[uint32]struct{} // jobs whose reason is settled
 }
 
-func newPass(pr *Planner, in *record.Snapshot) *pass {
+func newPass(pr *Runner, in *record.Snapshot) *pass {
 	pr.number++
 	pr.pl.Begin()
 	pr.fu.ForgetFirsts()
 	p := &pass{
-		Planner: pr,
+		Runner:  pr,
 		in:      in,
 		plan:    &record.Plan{Seq: in.Seq, Now: in.Now, Wake: record.Forever},
 		budget:  in.Budget,

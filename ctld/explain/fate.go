@@ -1,4 +1,4 @@
-package rpc
+package explain
 
 import (
 	"fmt"
@@ -10,10 +10,10 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// fate says in words what has become of a job that does not wait: since when it runs, where, and what will end it; or when and why it
-// ended, and what would help. mine: the caller may know which files it writes.
-func (s *Service) fate(v *state.View, j *pb.JobRecord, mine bool) string {
-	f := &fate{v: v, j: j, name: state.JobName(j), user: s.Users.Name}
+// Fate says in words what has become of a job that does not wait: since when it runs, where, and what will end it; or when and why it
+// ended, and what would help. user names a uid. mine: the caller may know which files it writes.
+func Fate(v *state.View, j *pb.JobRecord, user func(uid uint32) string, mine bool) string {
+	f := &fate{v: v, j: j, name: state.JobName(j), user: user}
 	switch {
 	case j.State == pb.JobState_JOB_RUNNING && j.StateFlags&pb.JobCompleting == 0:
 		f.running()

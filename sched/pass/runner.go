@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Planner makes plans, one pass after another.
-type Planner struct {
+// Runner makes plans, one pass after another.
+type Runner struct {
 	params *record.Params
 	ix     *index.Index
 	pl     *placement.Placer
@@ -21,13 +21,13 @@ type Planner struct {
 	astray []*queue.Class // say something else since the last pass than what their families do
 }
 
-// New returns a Planner. It reads params at each pass.
-func New(params *record.Params, ix *index.Index, pl *placement.Placer, q *queue.Queue) *Planner {
-	return &Planner{params: params, ix: ix, pl: pl, fu: placement.NewFuture(params, ix, pl), q: q}
+// New returns a Runner. It reads params at each pass.
+func New(params *record.Params, ix *index.Index, pl *placement.Placer, q *queue.Queue) *Runner {
+	return &Runner{params: params, ix: ix, pl: pl, fu: placement.NewFuture(params, ix, pl), q: q}
 }
 
 // Plan makes a plan for what the index and the queue have read of the snapshot, as far as one job where that is not nil.
-func (pr *Planner) Plan(in *record.Snapshot, until *queue.Job) *record.Plan {
+func (pr *Runner) Plan(in *record.Snapshot, until *queue.Job) *record.Plan {
 	p := newPass(pr, in)
 	if until != nil {
 		p.until = until

@@ -48,68 +48,8 @@ func TestAForgottenJobIsFoundInAccounting(t *testing.T) {
 		job(6, 1, pb.JobState_JOB_RUNNING, 1)}}}
 	own := func(j *pb.JobRecord) bool { return j.Spec.Uid == 1 }
 	for id, want := range map[string]uint32{"5": 2, "8_4": 1, "7": 0, "6": 0, "99": 0, "x": 0, "8_5": 0} {
-		if got := s.remembered(context.Background(), id, own).job; got.GetAttempt() != want {
+		if got := s.remembered(context.Background(), id, own).Job; got.GetAttempt() != want {
 			t.Errorf("%s: %v, want attempt %d", id, got, want)
-		}
-	}
-}
-
-func TestFate(t *testing.T) {
-	v := state.New(stateConfig(), "c", 1)
-	s := &Service{Users: NewUsers()}
-	const hour = int64(3600e9)
-	for want, j := range map[string]*pb.JobRecord{
-		"It reached its time limit of 01:00:00; request more with --time.": {State: pb.JobState_JOB_TIMEOUT, TimeLimitS: 3600,
-			NodeList: "n1"},
-		"It used more memory than it was allocated (mem=2G); request more with --mem": {State: pb.JobState_JOB_OUT_OF_MEMORY,
-			AllocTres: "cpu=1,mem=2G,node=1"},
-		"02:00:00 after its start on n1: TIMEOUT": {State: pb.JobState_JOB_TIMEOUT, StartNs: hour,
-			EndNs: 3 * hour, NodeList: "n1"},
-		"It was preempted by job 7.":       {State: pb.JobState_JOB_PREEMPTED, PreemptedBy: "7"},
-		"Node n1 failed while running it.": {State: pb.JobState_JOB_NODE_FAIL, FailedNode: "n1"},
-		"Node gone is no longer in slurm.conf.": {State: pb.JobState_JOB_RUNNING,
-			Alloc: []*pb.NodeAlloc{{Node: "gone"}}},
-		"has not been cleaned up yet on n1, n2.": {State: pb.JobState_JOB_COMPLETED,
-			Alloc: []*pb.NodeAlloc{{Node: "n1"}, {Node: "n2"}}},
-		"ended at 1970-01-01T03:00:00Z while it waited to be started again: CANCELLED. It had been requeued": {
-			State: pb.JobState_JOB_CANCELLED, Restarts: 1, EndNs: 3 * hour},
-		"It was ended for being idle": {State: pb.JobState_JOB_TIMEOUT, Reason: "InactiveLimit", NodeList: "n1",
-			ReasonDetail: "It was ended for being idle"},
-		"The prolog failed on node n1; its script was not started.": {State: pb.JobState_JOB_FAILED, Reason: "Prolog", FailedNode: "n1",
-			ExitStatus: 256},
-		"It is being ended (timeout).": {State: pb.JobState_JOB_RUNNING,
-			StopReason: "timeout"},
-	} {
-		j.Id, j.Spec = 3, &pb.JobSpec{WorkDir: "/secret"}
-		if got := s.fate(v, j, false); !strings.Contains(got, want) || strings.Contains(got, "/secret") {
-			t.Errorf("%q lacks %q, or names files", got, want)
-		}
-		if got := s.fate(v, j, true); strings.Contains(got, "/secret") != (j.NodeList != "") {
-			t.Errorf("told its owner: %q", got)
-		}
-	}
-}
-
-// TestFateSaysNothingFalse: what would be wrong of a job is left out.
-func TestFateSaysNothingFalse(t *testing.T) {
-	v := state.New(stateConfig(), "c", 1)
-	s := &Service{Users: NewUsers()}
-	for not, j := range map[string]*pb.JobRecord{
-		"Its output is in": {State: pb.JobState_JOB_FAILED, Reason: "JobLaunchFailure", ReasonDetail: "cannot open output file /x",
-			NodeList: "n1"},
-		"Its output":             {State: pb.JobState_JOB_RUNNING, NodeList: "n1", Spec: &pb.JobSpec{Interactive: true}},
-		"output is":              {State: pb.JobState_JOB_RUNNING, NodeList: "n1", StateFlags: pb.JobPowerUp},
-		"sacct -j 3":             {State: pb.JobState_JOB_CANCELLED},
-		"Its script":             {State: pb.JobState_JOB_FAILED, NodeList: "n1", ExitStatus: 256, Spec: &pb.JobSpec{Interactive: true}},
-		"reached its time limit": {State: pb.JobState_JOB_TIMEOUT, Reason: "InactiveLimit", NodeList: "n1"},
-		"without having started": {State: pb.JobState_JOB_CANCELLED, Restarts: 1},
-		"ended with exit code":   {State: pb.JobState_JOB_FAILED, Reason: "Prolog", ExitStatus: 256, NodeList: "n1"},
-	} {
-		if j.Id = 3; j.Spec == nil {
-			j.Spec = &pb.JobSpec{}
-		}
-		if got := s.fate(v, j, true); strings.Contains(got, not) {
-			t.Errorf("%q says %q", got, not)
 		}
 	}
 }

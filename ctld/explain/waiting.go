@@ -1,4 +1,4 @@
-package planner
+package explain
 
 import (
 	"fmt"
@@ -12,19 +12,17 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/limit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"github.com/sluice-hpc/sluice/sched"
 	"github.com/sluice-hpc/sluice/sched/explain"
-	"github.com/sluice-hpc/sluice/sched/priority"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Explain says in words why a job waits: the reason, what keeps it off the nodes of its partition, when and where it is expected to
+// Scheduler is what the scheduler knows of a job that waits, and of the array that it belongs to; ok is false when it does not wait.
+type Scheduler func(v *state.View, j *pb.JobRecord) (x *explain.Explanation, array *record.Array, ok bool)
+
+// Waiting says in words why a job waits: the reason, what keeps it off the nodes of its partition, when and where it is expected to
 // start, which running jobs must end for that, and what smaller request would start at once.
-func (g *Judge) Explain(v *state.View, j *pb.JobRecord) string {
-	params, shares := g.known()
-	m := mirror{shares: shares}
-	m.rebuild(v)
-	x, ok := sched.New(params).Explain(m.snapshot(v, v.NowNS/1e9, record.Cursor{}), j.Id)
+func Waiting(v *state.View, j *pb.JobRecord, why Scheduler) string {
+	x, array, ok := why(v, j)
 	if !ok {
 		return fmt.Sprintf("job %s does not wait\n", state.JobName(j))
 	}
@@ -38,7 +36,7 @@ func (g *Judge) Explain(v *state.View, j *pb.JobRecord) string {
 	if j.ReasonDetail != "" {
 		fmt.Fprintf(&b, "%s\n", j.ReasonDetail)
 	}
-	for _, line := range slices.Concat(limit.Notes(v, j), waitNotes(v, j, m.sources[j.Id].job.Array, x.Reserved),
+	for _, line := range slices.Concat(limit.Notes(v, j), waitNotes(v, j, array, x.Reserved),
 		feasible.PartitionNotes(v, j), feasible.DeviceNotes(v, j.Spec, true)) {
 		fmt.Fprintln(&b, line)
 	}
@@ -190,17 +188,3 @@ func dependencyNotes(v *state.View, j *pb.JobRecord) (out []string) {
 
 // maxNamed bounds how many running jobs an explanation names.
 const maxNamed = 10
-
-// Priorities are the terms of the priorities of waiting jobs, each in the partition of the same index (sprio).
-func (g *Judge) Priorities(v *state.View, jobs []*pb.JobRecord, partitions []string) (parts []priority.Parts, weights record.Weights) {
-	params, shares := g.known()
-	m := mirror{shares: shares}
-	m.rebuildNodes(v)
-	list := make([]*record.Job, len(jobs))
-	for i, j := range jobs {
-		list[i] = pendingJob(v, j, nil)
-		list[i].Partitions = partitions[i : i+1]
-		list[i].AssocFactor = m.assocFactor(list[i], j.Spec)
-	}
-	return priority.Of(&params, m.snapshot(v, v.NowNS/1e9, record.Cursor{}), list), params.Weights
-}

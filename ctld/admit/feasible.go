@@ -45,7 +45,7 @@ func Feasible(v *state.View, s *pb.JobSpec, held bool) (nodes int, p *pb.Problem
 }
 
 // judge gives the verdict on a request, in those of its partitions that admit it where there are some.
-func judge(v *state.View, s *pb.JobSpec) (partitions []string, verdict feasible.Verdict) {
+func judge(v *state.View, s *pb.JobSpec) (partitions []string, verdict feasible.Answer) {
 	partitions = strings.Split(convert.PartitionList(v, s), ",")
 	if open, _ := Open(v, partitions, s); len(open) > 0 {
 		partitions = open

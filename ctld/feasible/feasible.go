@@ -1,9 +1,9 @@
 // Package feasible decides whether any set of nodes could ever hold a request, if all were up and idle, and if not,
 // gives what was requested and what exists. It places the request on an idle cluster as the scheduler does. Admission
-// asks it, and so does the writer when a submission was judged on an older state.
+// asks it, and so does the writer when a submission was admitted on an older state.
 //
-// Facts about nodes and partitions are kept with the state's layout (state.View.Derived), and verdicts by request, so
-// that judging one more job of a known kind costs microseconds. Pure.
+// Facts about nodes and partitions are kept with the state's layout (state.View.Derived), and answers by request, so
+// that asking about one more job of a known kind costs microseconds. Pure.
 package feasible
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// Verdict is what is to be said of a request.
-type Verdict struct {
+// Answer is what is to be said of a request.
+type Answer struct {
 	Nodes int    // on how many nodes the job would start on an idle cluster; 0: it never can
 	Why   string // it cannot: what was asked for, and what the largest node has
 	// Outgrown: all that is wrong is that a partition has too few nodes or CPUs. It may grow, so that Slurm takes such a job where
@@ -29,11 +29,11 @@ type Verdict struct {
 	Outgrown bool
 }
 
-// judge keeps what is known of one layout.
-type judge struct {
+// facts are what is known of one layout.
+type facts struct {
 	mu       sync.Mutex
 	admitter *placement.Admitter
-	verdicts map[string]Verdict
+	answers map[string]Answer
 	names    Names
 }
 
@@ -41,30 +41,30 @@ type judge struct {
 type Names struct{ Features, Gres []string }
 
 // NamesOf gives them. They must not be changed.
-func NamesOf(v *state.View) Names { return judgeOf(v).names }
+func NamesOf(v *state.View) Names { return factsOf(v).names }
 
-// maxVerdicts bounds the verdicts that are kept.
-const maxVerdicts = 8192
+// maxAnswers bounds the answers that are kept.
+const maxAnswers = 8192
 
-// Of judges a request that may start in any of the partitions.
-func Of(v *state.View, s *pb.JobSpec, partitions []string) Verdict {
+// Of answers for a request that may start in any of the partitions.
+func Of(v *state.View, s *pb.JobSpec, partitions []string) Answer {
 	req := convert.Request(s, v.Users())
 	key := req.Key() + "\x00" + strings.Join(partitions, ",")
-	g := judgeOf(v)
+	g := factsOf(v)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if known, ok := g.verdicts[key]; ok {
+	if known, ok := g.answers[key]; ok {
 		return known
 	}
 	job := &record.Job{Request: req, Partitions: partitions}
-	var out Verdict
+	var out Answer
 	if out.Nodes, out.Why = g.admitter.Admit(job); out.Nodes == 0 {
 		out.Outgrown = g.admitter.Outgrown(job)
 	}
-	if len(g.verdicts) >= maxVerdicts {
-		clear(g.verdicts)
+	if len(g.answers) >= maxAnswers {
+		clear(g.answers)
 	}
-	g.verdicts[key] = out
+	g.answers[key] = out
 	return out
 }
 
@@ -73,16 +73,16 @@ func Memory(v *state.View, s *pb.JobSpec, partition string) string {
 	if p := v.Partition(partition); p == nil || p.MaxMemPerNodeMib == 0 && v.Settings.MaxMemPerNodeMiB == 0 {
 		return ""
 	}
-	g := judgeOf(v)
+	g := factsOf(v)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.admitter.Memory(&record.Job{Request: convert.Request(s, v.Users())}, partition)
 }
 
-func judgeOf(v *state.View) *judge { return v.Derived(newJudge).(*judge) }
+func factsOf(v *state.View) *facts { return v.Derived(newFacts).(*facts) }
 
-// newJudge looks at a layout: every node as if it were up and gave out all it has.
-func newJudge(v *state.View) any {
+// newFacts looks at a layout: every node as if it were up and gave out all it has.
+func newFacts(v *state.View) any {
 	var in record.Snapshot
 	features, gres := map[string]bool{}, map[string]bool{}
 	for _, n := range v.Nodes() {
@@ -98,7 +98,7 @@ func newJudge(v *state.View) any {
 	slices.SortFunc(in.Partitions, func(a, b *record.Partition) int { return strings.Compare(a.Name, b.Name) })
 	set := v.Settings
 	params := record.Params{WholeNodes: set.WholeNodes, WholeCores: set.WholeCores, NoMemory: !set.CountMemory}
-	return &judge{admitter: placement.NewAdmitter(&params, &in), verdicts: map[string]Verdict{}, names: namesOf(features, gres)}
+	return &facts{admitter: placement.NewAdmitter(&params, &in), answers: map[string]Answer{}, names: namesOf(features, gres)}
 }
 
 // idleNode is a node as if it were up and gave out all it has. It adds the names of its features and generic resources.

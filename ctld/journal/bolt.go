@@ -155,7 +155,7 @@ func (s *Bolt) Commit(b Batch) error {
 
 // log repeats the batch in the redo log; that it cannot is no reason to refuse the batch.
 func (s *Bolt) log(b Batch) (undo func()) {
-	undo, err := s.redo.append(link{s.head.timeline, s.head.seq}, b, s.used.Load())
+	undo, err := s.redo.append(point{s.head.timeline, s.head.seq}, b, s.used.Load())
 	if err != nil {
 		s.opts.Log.Warn("the redo log stops until the next backup: until then a restore would lose everything newer", "error", err)
 	}

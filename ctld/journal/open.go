@@ -82,7 +82,7 @@ func (s *Bolt) open() error {
 	if err := s.migrate(); err != nil {
 		return err
 	}
-	return s.enter()
+	return s.countOpening()
 }
 
 // examine makes sure that there is a database and that it is sound, and returns its head.
@@ -132,8 +132,8 @@ func (s *Bolt) examine() (*head, error) {
 	return r.head, nil
 }
 
-// enter counts this opening, in the ids file first: the epoch must never be seen twice.
-func (s *Bolt) enter() error {
+// countOpening counts this opening, in the ids file first: the epoch must never be seen twice.
+func (s *Bolt) countOpening() error {
 	s.ids.epoch++
 	if err := s.ids.write(); err != nil {
 		return err

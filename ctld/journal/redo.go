@@ -74,11 +74,11 @@ func (l *redo) stop() {
 	}
 }
 
-// link is the state that a record continues.
-type link struct{ timeline, seq uint64 }
+// point is the state that a record continues.
+type point struct{ timeline, seq uint64 }
 
 // append writes a record. undo takes it back, if its commit is refused.
-func (l *redo) append(after link, b Batch, used int64) (undo func(), err error) {
+func (l *redo) append(after point, b Batch, used int64) (undo func(), err error) {
 	undo = func() {}
 	if l.f == nil {
 		return undo, nil
@@ -127,7 +127,7 @@ func (l *redo) cut(to int64) {
 	l.size = to
 }
 
-func encodeRecord(p []byte, after link, b Batch) []byte {
+func encodeRecord(p []byte, after point, b Batch) []byte {
 	p = append(p, make([]byte, redoHeader)...)
 	p = binary.LittleEndian.AppendUint64(p, after.timeline)
 	p = binary.LittleEndian.AppendUint64(p, after.seq)
@@ -150,11 +150,11 @@ func encodeRecord(p []byte, after link, b Batch) []byte {
 var errRecord = errors.New("a record of the redo log is damaged")
 
 // decodeRecord is the inverse of encodeRecord, for a payload whose checksum was right.
-func decodeRecord(p []byte) (after link, b Batch, err error) {
+func decodeRecord(p []byte) (after point, b Batch, err error) {
 	if len(p) < 24 {
 		return after, b, errRecord
 	}
-	after = link{binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])}
+	after = point{binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])}
 	b.Seq = binary.LittleEndian.Uint64(p[16:])
 	for p = p[24:]; len(p) > 0; {
 		if len(p) < 8 {
@@ -205,12 +205,12 @@ type record struct {
 }
 
 // readChain indexes all segments: which record follows which state. A segment is read up to its first damaged record.
-func readChain(dir string) (map[link]record, error) {
+func readChain(dir string) (map[point]record, error) {
 	names, err := redoFiles(dir)
 	if err != nil {
 		return nil, err
 	}
-	chain := map[link]record{}
+	chain := map[point]record{}
 	for _, n := range names {
 		path := filepath.Join(backupDir(dir), n)
 		err := scanSegment(path, func(at int64, payload []byte) error {

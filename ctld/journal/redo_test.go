@@ -175,10 +175,10 @@ func TestRefusedBatchIsNotRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.stop()
-	if _, err := l.append(link{0, 0}, Batch{Seq: 1, Rows: []Row{job(1, "kept")}}, 0); err != nil {
+	if _, err := l.append(point{0, 0}, Batch{Seq: 1, Rows: []Row{job(1, "kept")}}, 0); err != nil {
 		t.Fatal(err)
 	}
-	undo, err := l.append(link{0, 1}, Batch{Seq: 2, Rows: []Row{job(2, "refused")}}, 0)
+	undo, err := l.append(point{0, 1}, Batch{Seq: 2, Rows: []Row{job(2, "refused")}}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,9 +246,9 @@ func TestRecordRoundTrip(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := genBatch(rt)
 		b.Seq += 5
-		p := encodeRecord(nil, link{3, 5}, b)
+		p := encodeRecord(nil, point{3, 5}, b)
 		after, got, err := decodeRecord(p[redoHeader:])
-		if err != nil || after != (link{3, 5}) || got.Seq != b.Seq || len(got.Rows) != len(b.Rows) {
+		if err != nil || after != (point{3, 5}) || got.Seq != b.Seq || len(got.Rows) != len(b.Rows) {
 			rt.Fatal(after, got, err)
 		}
 		for i, r := range b.Rows {
@@ -261,7 +261,7 @@ func TestRecordRoundTrip(t *testing.T) {
 }
 
 func FuzzDecodeRecord(f *testing.F) {
-	f.Add(encodeRecord(nil, link{1, 2}, script(20))[redoHeader:])
+	f.Add(encodeRecord(nil, point{1, 2}, script(20))[redoHeader:])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, p []byte) {
 		after, b, err := decodeRecord(p)

@@ -208,14 +208,14 @@ func (r *Restored) replay(dir, path string, h *head) error {
 		r.Notes = append(r.Notes, err.Error())
 		return nil
 	}
-	if _, more := chain[link{h.timeline, h.seq}]; !more {
+	if _, more := chain[point{h.timeline, h.seq}]; !more {
 		return nil
 	}
 	db, _, err := openBolt(path, 0)
 	if err != nil {
 		return err
 	}
-	for rec, ok := chain[link{h.timeline, h.seq}]; ok && err == nil; rec, ok = chain[link{h.timeline, h.seq}] {
+	for rec, ok := chain[point{h.timeline, h.seq}]; ok && err == nil; rec, ok = chain[point{h.timeline, h.seq}] {
 		var b Batch
 		if b, err = rec.read(); err == nil {
 			err = replayBatch(db, h, b)

@@ -132,7 +132,7 @@ func (c *boundedConn) next() error {
 		return err
 	}
 	length := int(binary.BigEndian.Uint32(h))
-	if err := c.enter(binary.BigEndian.Uint32(h[4:]), h[8], h[9], int64(length)); err != nil {
+	if err := c.admitFrame(binary.BigEndian.Uint32(h[4:]), h[8], h[9], int64(length)); err != nil {
 		return err
 	}
 	c.left = frameHeader + length
@@ -172,8 +172,8 @@ func (c *boundedConn) await() error {
 	}
 }
 
-// enter counts a frame, and waits until there is room for it.
-func (c *boundedConn) enter(stream uint32, kind, flags byte, length int64) error {
+// admitFrame counts a frame, and waits until there is room for it.
+func (c *boundedConn) admitFrame(stream uint32, kind, flags byte, length int64) error {
 	if kind == frameRequest {
 		return c.begin(stream, flags&moreMessages != 0, length)
 	}
@@ -232,7 +232,7 @@ func (c *boundedConn) begin(stream uint32, upload bool, length int64) error {
 
 // place takes a place within the time that a message may wait.
 func (c *boundedConn) place(places chan<- struct{}) bool {
-	if enter(places) {
+	if tryTake(places) {
 		return true
 	}
 	t := time.NewTimer(c.wait)

@@ -28,7 +28,8 @@ import (
 )
 
 // Bounds of what ordinary users have in this process at a time, for its memory and descriptors. There is no rate of calls: for time, users
-// take turns (package turns, loop.For). What a user has too much of waits, or is refused when it has been read, and commands then ask again.
+// take turns (package turns, loop.For). What a user has too much of waits, or is refused when it has been read, and commands then ask
+// again.
 const (
 	// maxLocalConns bounds open connections of the unix socket, maxUserConns those of one ordinary user: nobody shuts the others out.
 	maxLocalConns = 4096
@@ -162,7 +163,7 @@ func (s *Local) Serve(ctx context.Context, l net.Listener) error {
 			_ = conn.Close()
 			continue
 		}
-		leave, ok := s.enter(peer)
+		leave, ok := s.admitConn(peer)
 		if !ok { // more than is answered; commands that submit try again
 			_ = conn.Close()
 			continue
@@ -176,10 +177,10 @@ func (s *Local) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// enter takes the places of a connection: of its user, wherever he connects from, and of all.
-func (s *Local) enter(peer *Peer) (leave func(), ok bool) {
+// admitConn takes the places of a connection: of its user, wherever he connects from, and of all.
+func (s *Local) admitConn(peer *Peer) (leave func(), ok bool) {
 	slot, mine := s.slots[peer.Operator], s.hold(peer.owner, 1)
-	if full := mine > maxUserConns+maxCrowded && !peer.Operator; full || !enter(slot) {
+	if full := mine > maxUserConns+maxCrowded && !peer.Operator; full || !tryTake(slot) {
 		s.hold(peer.owner, -1)
 		return nil, false
 	}
@@ -187,8 +188,8 @@ func (s *Local) enter(peer *Peer) (leave func(), ok bool) {
 	return func() { s.hold(peer.owner, -1); <-slot }, true
 }
 
-// enter takes a place, unless there is none.
-func enter(places chan<- struct{}) bool {
+// tryTake takes a place, unless there is none.
+func tryTake(places chan<- struct{}) bool {
 	select {
 	case places <- struct{}{}:
 		return true

@@ -113,7 +113,7 @@ func (s *RelayServer) Call(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.
 // serve hands a connection to the Local server.
 func (s *RelayServer) serve(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.Piece], peer *Peer, data []byte) error {
 	if peer.refused == nil { // otherwise it is the host's alone: nobody's places are taken by who only says to be him
-		leave, ok := s.Local.enter(peer)
+		leave, ok := s.Local.admitConn(peer)
 		if !ok {
 			return status.Error(codes.ResourceExhausted, "there are too many connections")
 		}

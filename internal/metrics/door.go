@@ -40,15 +40,15 @@ func (d *door) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if v := d.enter(c); v != nil {
+		if v := d.admit(c); v != nil {
 			return v, nil
 		}
 		_ = c.Close()
 	}
 }
 
-// enter gives a connection its place, nil when there is none.
-func (d *door) enter(c net.Conn) *visitor {
+// admit gives a connection its place, nil when there is none.
+func (d *door) admit(c net.Conn) *visitor {
 	v := &visitor{Conn: c, door: d, from: network(c.RemoteAddr())}
 	d.mu.Lock()
 	defer d.mu.Unlock()

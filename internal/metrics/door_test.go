@@ -30,7 +30,7 @@ func opened(t *testing.T, each bool) (*door, func(from string) net.Conn) {
 	}
 }
 
-func enter(t *testing.T, d *door) *visitor {
+func admit(t *testing.T, d *door) *visitor {
 	t.Helper()
 	c, err := d.Accept()
 	if err != nil {
@@ -55,12 +55,12 @@ func TestOneAddressHasFewPlaces(t *testing.T) {
 	d, dial := opened(t, true)
 	for range maxStrangers {
 		dial("127.0.0.2")
-		enter(t, d)
+		admit(t, d)
 	}
 	over := dial("127.0.0.2")
 	for range 2 * maxStrangers {
 		dial("127.0.0.3")
-		v := enter(t, d)
+		v := admit(t, d)
 		if v.from.String() != "127.0.0.3" {
 			t.Fatalf("one too many of %s was let in", v.from)
 		}
@@ -77,13 +77,13 @@ func TestOneAddressHasFewPlaces(t *testing.T) {
 func TestStrangersGiveWay(t *testing.T) {
 	d, dial := opened(t, false)
 	dial("127.0.0.1")
-	known := enter(t, d)
+	known := admit(t, d)
 	known.trust()
 	first := dial("127.0.0.1")
-	enter(t, d)
+	admit(t, d)
 	for range maxConnections - 1 {
 		dial("127.0.0.1")
-		enter(t, d)
+		admit(t, d)
 	}
 	ended(t, first)
 	if known.gone || d.known+len(d.strangers) != maxConnections {

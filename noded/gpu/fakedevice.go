@@ -7,8 +7,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// enter takes the lock, reads the script, and says whether the GPU answers.
-func (g *fakeGPU) enter() error {
+// lock takes the lock, reads the script, and says whether the GPU answers.
+func (g *fakeGPU) lock() error {
 	g.f.mu.Lock()
 	g.f.readScript()
 	if g.state.Lost {
@@ -24,7 +24,7 @@ func (g *fakeGPU) UUID() string { return g.info.UUID }
 
 // Info implements Device.
 func (g *fakeGPU) Info() (Info, error) {
-	err := g.enter()
+	err := g.lock()
 	defer g.leave()
 	if err != nil {
 		return Info{}, err
@@ -63,7 +63,7 @@ func (g *fakeGPU) capFiles(start uint32, make bool) (out []string, err error) {
 
 // Samples implements Device. The load of an instance is said from Hopper on, as NVML does.
 func (g *fakeGPU) Samples() ([]*pb.DeviceSample, error) {
-	err := g.enter()
+	err := g.lock()
 	defer g.leave()
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (g *fakeGPU) Processes() (out []Process, err error) {
 	if g.f.hang != nil {
 		g.f.hang(g.index)
 	}
-	err = g.enter()
+	err = g.lock()
 	defer g.leave()
 	if err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (g *fakeGPU) Processes() (out []Process, err error) {
 
 // Health implements Device.
 func (g *fakeGPU) Health() (Health, error) {
-	err := g.enter()
+	err := g.lock()
 	defer g.leave()
 	if err != nil {
 		return Health{}, err
@@ -142,7 +142,7 @@ func (g *fakeGPU) Health() (Health, error) {
 
 // SetMIG implements Device. Before Hopper a change waits for a reset, which nobody does here.
 func (g *fakeGPU) SetMIG(on bool) error {
-	err := g.enter()
+	err := g.lock()
 	defer g.leave()
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (g *fakeGPU) SetMIG(on bool) error {
 
 // CreateInstance implements Device.
 func (g *fakeGPU) CreateInstance(p *pb.MigProfile, start uint32) error {
-	err := g.enter()
+	err := g.lock()
 	defer g.leave()
 	if err != nil {
 		return err
@@ -203,7 +203,7 @@ func (g *fakeGPU) CreateInstance(p *pb.MigProfile, start uint32) error {
 
 // DestroyInstance implements Device.
 func (g *fakeGPU) DestroyInstance(uuid string) error {
-	err := g.enter()
+	err := g.lock()
 	defer g.leave()
 	if err != nil {
 		return err

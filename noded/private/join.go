@@ -23,7 +23,7 @@ func Join(p *pb.Privacy, of *pb.Room) error {
 		err = isRoots(of)
 	}
 	for i := 0; err == nil && i < len(doors); i++ {
-		err = doors[i].enter()
+		err = doors[i].join()
 	}
 	if err != nil {
 		return fmt.Errorf("cannot join the namespaces of the job: %w", err)
@@ -37,7 +37,7 @@ type door struct {
 	kind int // a namespace, as for setns(2); 0: the root folder
 }
 
-func (d door) enter() error {
+func (d door) join() error {
 	if d.kind != 0 {
 		return os.NewSyscallError("setns", unix.Setns(d.fd, d.kind))
 	}

@@ -201,7 +201,7 @@ func (s *session) take(ctx context.Context, o *nodepb.Order, weight int64) (stop
 		row.now(s, o)
 		return o.GetStop() != nil, stopped(o)
 	}
-	ctx, err = s.enter(ctx, o.Id, weight)
+	ctx, err = s.begin(ctx, o.Id, weight)
 	if err != nil {
 		return false, err
 	}
@@ -227,8 +227,8 @@ func (s *session) take(ctx context.Context, o *nodepb.Order, weight int64) (stop
 	return false, nil
 }
 
-// enter gives an order its context, which done ends.
-func (s *session) enter(ctx context.Context, id uint64, weight int64) (context.Context, error) {
+// begin gives an order its context, which done ends.
+func (s *session) begin(ctx context.Context, id uint64, weight int64) (context.Context, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, twice := s.calls[id]; twice || id == 0 {

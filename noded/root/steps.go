@@ -166,8 +166,8 @@ const (
 
 var errTooManySteps = errors.New("this node daemon knows of too many steps that have not been forgotten")
 
-// enter makes sure that a step is known. what is what is going to be remembered of it: a Bundle for its brief, or an order's devices.
-func (r *Root) enter(key *pb.StepKey, what proto.Message) (*known, error) {
+// remember makes sure that a step is known. what is what is going to be remembered of it: a Bundle for its brief, or an order's devices.
+func (r *Root) remember(key *pb.StepKey, what proto.Message) (*known, error) {
 	b, _ := what.(*pb.Bundle)
 	if b != nil {
 		b = Brief(b)
@@ -300,7 +300,7 @@ func (r *Root) launch(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, err
 	}
 	r.closeDevices(b)
 	r.containDevices(b)
-	k, err := r.enter(b.Key, b)
+	k, err := r.remember(b.Key, b)
 	if err != nil {
 		return nil, err
 	}
@@ -388,7 +388,7 @@ func (r *Root) fail(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) 
 			"last %d jobs: the job has most likely ended here, and is not started again", mostPast)
 	}
 	b := Brief(f.Bundle) // not what else the order says, such as folders to be deleted
-	k, err := r.enter(b.Key, b)
+	k, err := r.remember(b.Key, b)
 	if err != nil {
 		return nil, err
 	}
@@ -439,7 +439,7 @@ func (r *Root) exitOf(key agent.Key) (*pb.ExitRecord, *pb.StepJob) {
 func (r *Root) prepare(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
 	p := o.GetPrepare()
 	name := step.Name(p.Key)
-	k, err := r.enter(p.Key, p)
+	k, err := r.remember(p.Key, p)
 	if err != nil {
 		return nil, err
 	}

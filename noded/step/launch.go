@@ -28,7 +28,7 @@ func (r *Runner) Launch(ctx context.Context, b *pb.Bundle, script []byte) error 
 	if b.Key.GetJobId() == 0 || b.Cgroup == "" {
 		return errors.New("cannot launch a step without job id or cgroup name")
 	}
-	e, known := r.enter(b)
+	e, known := r.reserve(b)
 	if known {
 		r.repeat(e)
 		return nil

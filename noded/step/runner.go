@@ -245,7 +245,7 @@ func (r *Runner) removePrivate(b *pb.Bundle) {
 
 // Fail keeps and reports the end of a step that never began: its prolog failed, for instance.
 func (r *Runner) Fail(b *pb.Bundle, exit *pb.ExitRecord) error {
-	e, known := r.enter(b)
+	e, known := r.reserve(b)
 	if known {
 		return fmt.Errorf("cannot record the failure of step %s: it is known already", e.name)
 	}
@@ -267,8 +267,8 @@ func ended(k *pb.StepKey, exit *pb.ExitRecord) *pb.StepReport {
 	return &pb.StepReport{Key: k, Phase: pb.StepPhase_STEP_ENDED, Exit: exit, StartNs: exit.GetStartNs()}
 }
 
-// enter reserves the name.
-func (r *Runner) enter(b *pb.Bundle) (e *entry, known bool) {
+// reserve reserves the name.
+func (r *Runner) reserve(b *pb.Bundle) (e *entry, known bool) {
 	name := folder.Name(b.Key)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -148,7 +148,7 @@ func (c *crew) asUser(l *launcher) (note string, err error) {
 		return "", err
 	}
 	dir := c.work.Dir
-	if note, err = enter(dir); note != "" {
+	if note, err = chdirOrTmp(dir); note != "" {
 		dir = "/tmp"
 	}
 	if err == nil {

@@ -166,8 +166,8 @@ func mkdirParents(dir string) error {
 	return fmt.Errorf("cannot make folder %s: %w", dir, err)
 }
 
-// enter changes the thread's working folder to dir, else to /tmp; note is Slurm's line about that.
-func enter(dir string) (note string, err error) {
+// chdirOrTmp changes the thread's working folder to dir, else to /tmp; note is Slurm's line about that.
+func chdirOrTmp(dir string) (note string, err error) {
 	why := chdir(dir)
 	if why == nil {
 		return "", nil

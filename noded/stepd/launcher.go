@@ -192,7 +192,7 @@ func (l *launcher) asUser(b *pb.Bundle) (files stdio, note string, err error) {
 		}
 		return files, "", err
 	}
-	note, err = enter(b.Dir)
+	note, err = chdirOrTmp(b.Dir)
 	if err == nil {
 		missing := ""
 		if note != "" {

@@ -32,8 +32,8 @@ type Class struct {
 	Turn int    // in that
 }
 
-// enter adds the job to the class of each of its partitions.
-func (q *Queue) enter(j *Job) record.Reason {
+// addToClasses adds the job to the class of each of its partitions.
+func (q *Queue) addToClasses(j *Job) record.Reason {
 	q.prioritise(j)
 	req := q.pl.Intern(q.requestOf(j))
 	resv, why := q.ix.Reservations.Of(j.Rec)

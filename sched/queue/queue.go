@@ -221,7 +221,7 @@ func throttled(j *record.Job) bool {
 func (q *Queue) enqueue(j *Job) {
 	j.Wait, j.when = q.waitOf(j.Rec)
 	if j.Wait.Code == "" {
-		j.Wait = q.enter(j)
+		j.Wait = q.addToClasses(j)
 	}
 	if j.Wait.Code == "" {
 		return

@@ -114,7 +114,7 @@ func Boot(t testing.TB, name string, net *Net, files, bind map[string]string) *H
 	}
 	line := append([]string{"unshare", "--mount", "--propagation", "slave", "sh"}, args...)
 	if net != nil {
-		line = append(net.enter(), line...)
+		line = append(net.nsenter(), line...)
 	}
 	h.cmd = exec.Command(line[0], line[1:]...)
 	h.cmd.Stdout, h.cmd.Stderr = h.said, h.said

@@ -47,7 +47,7 @@ func NewNet(t testing.TB) *Net {
 			return false
 		}
 		var err error
-		line := append(n.enter(), "ip", "link", "add", bridge, "up", "type", "bridge")
+		line := append(n.nsenter(), "ip", "link", "add", bridge, "up", "type", "bridge")
 		out, err = exec.Command(line[0], line[1:]...).CombinedOutput()
 		return err == nil
 	}
@@ -57,7 +57,7 @@ func NewNet(t testing.TB) *Net {
 	return n
 }
 
-func (n *Net) enter() []string { return []string{"nsenter", "-t", strconv.Itoa(n.pid), "--net", "--"} }
+func (n *Net) nsenter() []string { return []string{"nsenter", "-t", strconv.Itoa(n.pid), "--net", "--"} }
 
 // Join gives a host of this network its next address, 10.77.0.1 being the first, and says which.
 func (n *Net) Join(h *Host) string {

@@ -170,8 +170,8 @@ func (h *Host) Dial(address string) (c net.Conn, err error) {
 	return c, err
 }
 
-// enter is the command line that runs something on the host; user "" is root.
-func (h *Host) enter(user string, args []string) []string {
+// commandLine is the command line that runs something on the host; user "" is root.
+func (h *Host) commandLine(user string, args []string) []string {
 	line := []string{"nsenter", "-t", strconv.Itoa(h.init.Process.Pid), "-m", "-u", "-n", "-p", "-i", "-r", "--"}
 	if user != "" {
 		line = append(line, "setpriv", "--reuid="+user, "--regid="+user, "--init-groups", "--")
@@ -191,7 +191,7 @@ func (r Result) String() string { return fmt.Sprintf("exit code %d: %s%s", r.Cod
 // Run runs a command on the host until it ends, as a user of that host; user "" is root. env is added to a plain environment.
 func (h *Host) Run(user string, env []string, args ...string) Result {
 	h.t.Helper()
-	line := h.enter(user, args)
+	line := h.commandLine(user, args)
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env = append(slices.Clone(h.env), env...)
 	var out, errs bytes.Buffer
@@ -210,7 +210,7 @@ type Process struct {
 // Start starts a daemon on the host, as root. It ends with the host at the latest.
 func (h *Host) Start(name string, args ...string) *Process {
 	h.t.Helper()
-	line := h.enter("", args)
+	line := h.commandLine("", args)
 	return &Process{daemontest.Launch(h.t, filepath.Join(h.dir, "log"), name, syscall.SysProcAttr{}, h.env, line[0], line[1:]...)}
 }
 

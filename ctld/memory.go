@@ -38,7 +38,7 @@ func (q *quiet) due(allocated uint64) bool {
 // Of a large state half is enough for garbage: with 10,000 nodes and 100,000 jobs, of which a gigabyte is in use, Go would collect at more
 // than two. Below roomyBytes in all nothing is done, so that small clusters collect no more often than they did.
 //
-// What is in use is looked at every boundEvery: of what has come since the bound was set last, Go makes room by collecting again and again.
+// What is in use is looked at every boundEvery: of what has come since the bound was set last, Go makes room by collecting repeatedly.
 const (
 	roomyBytes   = 1792 << 20
 	garbageShare = 2 // of what is in use, its inverse

@@ -20,15 +20,15 @@ import (
 
 // # Which rights the controller has
 //
-// Started as root, it makes what only root can make (the two listeners, a log in a folder of root's, the first state directory), gives
+// Started as root, it makes what only root can make (the two listeners, a log in a root-owned directory, the first state directory), gives
 // away what belongs to SlurmUser, and then becomes SlurmUser for good, with the groups of that user and without a capability. Nothing
 // later needs more: programs, mail and job_submit.lua run as SlurmUser anyway. With SlurmUser=root, the default, there is nothing to drop.
 //
 // Root follows no path here that SlurmUser could change. The state directory is given away once, while it is still root's; a log is made,
-// or given away, in a folder of root's (giveLog), and otherwise opened as SlurmUser. The socket is made with SlurmUser's rights where
+// or given away, in a root-owned directory (giveLog), and otherwise opened as SlurmUser. The socket is made with SlurmUser's rights where
 // SlurmUser could change its folder.
 
-// listeners are opened first: SlurmctldPort may be below 1024, and the socket in a folder of root's.
+// listeners are opened first: SlurmctldPort may be below 1024, and the socket in a root-owned directory.
 type listeners struct {
 	local, nodes net.Listener
 	metrics      net.Listener // nil: they are not served
@@ -130,7 +130,7 @@ func become(u passwd.Account) error {
 	return errors.Join(syscall.Setgroups(gids), syscall.Setresgid(gid, gid, gid), syscall.Setresuid(uid, uid, uid))
 }
 
-// giveState hands a state directory of root's, with all that is in it, to the user: one that an earlier controller has made as root. Once
+// giveState hands a root-owned state directory, with all that is in it, to the user: one that an earlier controller has made as root. Once
 // it is the user's, root looks at nothing in it again.
 func giveState(dir string, u passwd.Account) error {
 	dir, err := filepath.Abs(dir)
@@ -189,8 +189,8 @@ func (d *daemon) giveLog(path string, mode os.FileMode, u passwd.Account) {
 	}
 }
 
-// giveLog makes a log, and gives away one of root's, in a folder that nobody but root can change. In a folder of root's that a group can
-// write to (/var/log is root:syslog 0775 in Ubuntu) it gives away what it has just made itself and nothing else: whatever lies there
+// giveLog makes a log, and gives away one of root's, in a folder that nobody but root can change. In a root-owned directory that a group
+// can write to (/var/log is root:syslog 0775 in Ubuntu) it gives away what it has just made itself and nothing else: whatever lies there
 // already, members of the group may have put there under this name.
 func giveLog(path string, mode os.FileMode, u passwd.Account) error {
 	dir := filepath.Dir(path)

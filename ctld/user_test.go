@@ -28,7 +28,7 @@ func TestStateInAFolderOfSlurmUser(t *testing.T) {
 	}
 	dir := filepath.Join(home, "state")
 	u := passwd.Account{Name: "nobody", UID: uid, GID: uid}
-	for _, before := range []string{"nothing", "an empty directory of root's"} {
+	for _, before := range []string{"nothing", "an empty root-owned directory"} {
 		if err := giveState(dir, u); err != nil {
 			t.Errorf("%s: %v", before, err)
 		}
@@ -41,7 +41,7 @@ func TestStateInAFolderOfSlurmUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := giveState(dir, u); err == nil {
-		t.Error("a directory of root's that SlurmUser can replace is given away")
+		t.Error("a root-owned directory that SlurmUser can replace is given away")
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "state.db")); err != nil {
 		t.Error(err)

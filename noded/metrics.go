@@ -158,5 +158,5 @@ func (j *job) describe(to *nodemetrics.Job) {
 	to.CPUs = j.cpus
 }
 
-// namesPrivate says whether metrics name users only to who has shown something: unless the controller says otherwise.
+// namesPrivate says whether metrics name users only to clients that have shown something: unless the controller says otherwise.
 func namesPrivate(s *pb.NodeSettings) bool { return !s.GetPublicJobs() }

@@ -15,7 +15,7 @@ import (
 )
 
 // renewal renews the certificate of this host at two thirds of its life, and when another authority signs than the one that it is of. When
-// that fails, because the controller is away, it is tried again and again until the certificate has ended.
+// that fails, because the controller is away, it is retried until the certificate has ended.
 type renewal struct {
 	leaf  *x509.Certificate
 	next  time.Time // when it is due

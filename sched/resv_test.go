@@ -110,7 +110,7 @@ func TestReservationOfCores(t *testing.T) {
 	w.want("start 2 n1:2; 4: Reservation")
 }
 
-// TestBeforeReservationOfCores: until it begins its cores are there for who is gone by then, and for nobody else.
+// TestBeforeReservationOfCores: until it begins its cores are free for jobs that end by then, and for nobody else.
 func TestBeforeReservationOfCores(t *testing.T) {
 	w := newWorld(t, record.Params{}, 1, 4)
 	w.in.Reservations = []*record.Reservation{

@@ -89,7 +89,7 @@ func YesNo(value string) (yes, ok bool) {
 	return false, false
 }
 
-// Ports is SrunPortRange of slurm.conf, for who has nothing else to read there.
+// Ports is SrunPortRange of slurm.conf, for programs that read nothing else there.
 func Ports(getenv func(string) string) string {
 	ports := strings.Trim(client.Settings(getenv, "SrunPortRange")[0], "\"")
 	if ports == "0-0" || ports == "0" {

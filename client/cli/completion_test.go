@@ -35,7 +35,7 @@ func TestOptionsSayWhatTheyAre(t *testing.T) {
 			switch {
 			case o.Canon != "":
 				if !slices.ContainsFunc(p.Options, func(c command.Option) bool { return c.Long == o.Canon && c.Help != "" }) {
-					t.Errorf("%s --%s is another name of --%s, which there is not", p.Name, o.Long, o.Canon)
+					t.Errorf("%s --%s is another name of --%s, which does not exist", p.Name, o.Long, o.Canon)
 				}
 			case o.Help == "":
 				t.Errorf("%s --%s has no help", p.Name, o.Long)

@@ -74,7 +74,7 @@ func (v *Verb) run(env *Env, args []string) error {
 	return v.Run(c)
 }
 
-// Unknown is the error about a verb that there is not.
+// Unknown is the error about a verb that does not exist.
 func Unknown(word string, words []string) error {
 	hint := ""
 	if near := opt.Nearest(words, word); near != "" {

@@ -195,7 +195,7 @@ func (m *run) send(ctx context.Context, o *order) (reply *msg.ChangePolicyReply,
 	return nil, 1
 }
 
-// badQOS is the code of a QOS that there is not.
+// badQOS is the code of a QOS that does not exist.
 const badQOS = 2066
 
 // unknown is what a real sacctmgr says of a word that it cannot read.

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/policy"
 )
 
-// What is said of a file that is loaded: lines for what changes of records that there are, and tables of those that there are not. Slurm's.
+// What is said of a file that is loaded: lines for changes of existing records, and tables of new ones. Slurm's.
 
 const newColumns = "Share,GrpTRESMins,GrpTRESRunMins,GrpTRES,GrpJobs,GrpJobsAccrue,GrpMem,GrpNodes,GrpSubmit,GrpWall,MaxTRESMins,MaxTRES," +
 	"MaxTRESPerNode,MaxJobs,MaxSubmit,MaxNodes,MaxWall,QOS,DefaultQOS"

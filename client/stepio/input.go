@@ -81,7 +81,7 @@ func (s *Session) input(task uint32, frame []byte) bool {
 // InTheWay reports whether so much standard input may keep a signal from its tasks, when they do not read it.
 func InTheWay(total int64) bool { return total > unreadBytes }
 
-// Feed is the standard input of one task, for who has other things to write for each node. Writing goes no faster than the task reads;
+// Feed is the standard input of one task, for callers with other things to write for each node. Writing goes no faster than the task reads;
 // Close says that nothing follows. A write that makes no headway for as long as within says ends the connection; 0: it waits.
 func (s *Session) Feed(node int, task uint32, within time.Duration) io.WriteCloser {
 	return &feed{s: s, node: node, task: task, within: within, buf: make([]byte, stepwire.HeaderLen+stepwire.MaxPayload)}

@@ -22,7 +22,7 @@ const (
 
 // EachJob calls f with every record of the answer, in the order of ids, after setting fc's clock to the controller's.
 //
-// The record is good until f returns: one and the same is filled again and again. A decoded JobRecord with its JobSpec takes
+// The record is good until f returns: the same one is filled each time. A decoded JobRecord with its JobSpec takes
 // two thousand bytes, most of them zero; decoding 10,000 of them the usual way spends more time in page faults than in decoding.
 // So pages are taken apart here.
 func EachJob(ctx context.Context, c *client.Client, r *msg.JobsRequest, fc *format.Context, f func(*msg.JobRecord)) error {

@@ -321,7 +321,7 @@ func (e *ConnectError) Phrase() string { return "Unable to contact slurm control
 // Diagnosis names the socket and says what would help.
 func (e *ConnectError) Diagnosis() string { return "socket " + e.Socket + ": " + e.advice() }
 
-// remedy is for who can start it again: root, and whose cluster it is (sluice up).
+// remedy depends on whether the user can start it: root can, and the owner of the cluster (sluice up).
 func (e *ConnectError) remedy() string {
 	info, err := os.Stat(filepath.Dir(e.Socket))
 	own := err == nil && info.Sys().(*syscall.Stat_t).Uid == uint32(os.Getuid())

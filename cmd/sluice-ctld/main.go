@@ -96,7 +96,7 @@ func main() {
 				Action: authority},
 			{Name: "restore", Usage: "replace a damaged database with the newest good backup",
 				Description: "The controller must not be running, here or on another host that SlurmctldHost names. The database that is\n" +
-					"replaced is kept. Hosts follow the restored controller, and from then on none with the state of before.\n\nExample:\n   " +
+					"replaced is kept. Hosts follow the restored controller, and from then on none with an earlier state.\n\nExample:\n   " +
 					"sluice-ctld --conf /etc/slurm/slurm.conf restore",
 				Flags: []cli.Flag{state, &cli.StringFlag{Name: "from", Usage: "backup `FILE` to use (default: the newest good one)"},
 					&cli.BoolFlag{Name: "others-off", Usage: "do not ask whether the controllers on other hosts are off"}},

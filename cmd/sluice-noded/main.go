@@ -93,7 +93,7 @@ func main() {
 				"part of jobs; none: no socket (default: /run/sluice/<ClusterName>/NAME.sessions, unless --socket says that the " +
 				"controller is on this host)"},
 			&cli.StringFlag{Name: "metrics", Value: noded.DefaultMetrics,
-				Usage: "serve metrics for Prometheus on `ADDR:PORT`, to other hosts than this one with TLS to who has a token or a " +
+				Usage: "serve metrics for Prometheus on `ADDR:PORT`; remote clients need TLS and a token or a " +
 					"certificate of role monitor; none: nowhere"},
 			&cli.StringFlag{Name: "metrics-tokens", Usage: "`FILE` with the tokens that open metrics, one a line, readable by root alone"},
 			&cli.StringFlag{Name: "spool", Usage: "spool directory `DIR` of this node (default: SlurmdSpoolDir); of a login host, where " +

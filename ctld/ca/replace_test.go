@@ -130,7 +130,7 @@ func TestReplaceStopped(t *testing.T) {
 	}
 }
 
-// TestExtend: hosts that know the certificate of before and those that know the new one get on with both.
+// TestExtend: hosts that know the previous certificate and those that know the new one get on with both.
 func TestExtend(t *testing.T) {
 	c := newCluster(t)
 	old, fresh := host{id: mtls.Identity{Role: mtls.RoleNode, Name: "n1"}}, host{id: mtls.Identity{Role: mtls.RoleLogin, Name: "l1"}}

@@ -39,7 +39,7 @@ type LostHour struct {
 	Lost // times seconds
 }
 
-// Recorder looks again and again. Create with New, run with Run.
+// Recorder looks periodically. Create with New, run with Run.
 type Recorder struct {
 	View   func() *state.View
 	Sample Sample

@@ -243,7 +243,7 @@ func replayBatch(db *bbolt.DB, h *head, b Batch) error {
 	return err
 }
 
-// keepCopy makes what was restored the newest backup and ends the redo log of before, so that a later restore neither goes back to
+// keepCopy makes what was restored the newest backup and ends the previous redo log, so that a later restore neither goes back to
 // what this one replaced nor mixes the two. It is made to sort last by the epoch. Without room for it the old ones stay.
 func (r *Restored) keepCopy(dir string, h *head) {
 	if err := copyToBackups(dir, h); err != nil {

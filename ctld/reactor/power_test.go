@@ -120,7 +120,7 @@ func TestJobWakesNode(t *testing.T) {
 	b.flags("n1", pb.NodePoweringUp|pb.NodeNoRespond, PowerResume)
 	b.ran(PowerResume, "n1")
 	b.after(30)
-	b.do(booted("n1", "boot1", 1)) // the daemon of before: it has not been down
+	b.do(booted("n1", "boot1", 1)) // the previous daemon: it has not been down
 	b.flags("n1", pb.NodePoweringUp|pb.NodeNoRespond, "")
 	if b.job(id).StateFlags == 0 {
 		t.Fatal("the job runs on a node that is not up")

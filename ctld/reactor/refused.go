@@ -29,7 +29,7 @@ type NodeRefused struct {
 // goes on however long that takes.
 func (c NodeRefused) Handle(tx *state.Tx) any {
 	old := tx.Node(c.Node)
-	if old == nil || old.LinkUp { // its stream of before is left alone
+	if old == nil || old.LinkUp { // its previous stream is left alone
 		return nil
 	}
 	n := change(old)

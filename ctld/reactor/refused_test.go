@@ -7,7 +7,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestNodeRefused: a node whose clock was put wrong is refused again and again, for much longer than SlurmdTimeout. It is not given up, the
+// TestNodeRefused: a node whose clock was put wrong is refused repeatedly, for much longer than SlurmdTimeout. It is not given up, the
 // job there runs on, and nothing else starts; it says why. When it is let in it can be used as before.
 func TestNodeRefused(t *testing.T) {
 	b := newBench(t, nil)

@@ -209,7 +209,7 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 		}
 	case "DOWN":
 		down[n.Name] = true
-		n.ToldSeq, n.UntoldNs = tx.View().Restored, 0 // jobs of before a restore wait for it no more
+		n.ToldSeq, n.UntoldNs = tx.View().Restored, 0 // jobs from before a restore wait for it no more
 	case "REBOOT", "REBOOT_ASAP":
 		return c.askReboot(tx, n, up == "REBOOT_ASAP")
 	case "CANCEL_REBOOT":

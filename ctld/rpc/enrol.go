@@ -141,7 +141,7 @@ func (s *EnrolServer) join(ctx context.Context, r *nodepb.JoinRequest) ([]byte, 
 		return nil, problem(pb.NewProblem(pb.CodeAccessDenied, "the join token is for cluster %s, this is %s", r.Cluster, mine))
 	}
 	hash := sha256.Sum256(r.Secret)
-	// Before anything that costs: for who has no token nothing is read or signed. The writer judges again.
+	// Before anything that costs: without a token nothing is read or signed. The writer judges again.
 	t, now := s.Writer.View().Token(r.Token), time.Now().UnixNano()
 	if p := reactor.JudgeToken(t, hash[:], r.Node, r.Role, t.GetKeyHash(), now); p != nil {
 		return nil, problem(p)

@@ -22,7 +22,7 @@ import (
 var far = version.Build{Protocol: version.Protocol + 7, Oldest: version.Protocol + 1, Release: "9.0"}
 
 // TestHelloFromAfar: nodes of a release that is too far away and nodes whose clock is wrong are refused in words, which the node shows;
-// those that are right, or of a release of before numbers, are not.
+// those that are right, or of a release that predates numbers, are not.
 func TestHelloFromAfar(t *testing.T) {
 	s := serveNodes(t)
 	conf := s.certificate(s.dir, "n1")

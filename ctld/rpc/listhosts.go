@@ -107,7 +107,7 @@ func nodeInfo(v *state.View, n *state.Node) *pb.HostInfo {
 	}
 	if n.UntoldNs != 0 {
 		h.Problems = append(h.Problems, fmt.Sprintf("the state was restored from a backup, and it does not remember what it ran before "+
-			"%s: jobs of before wait for scontrol update NodeName=%s State=RESUME Reason=…", timespec.FormatUTC(n.UntoldNs), n.Name))
+			"%s: jobs from before wait for scontrol update NodeName=%s State=RESUME Reason=…", timespec.FormatUTC(n.UntoldNs), n.Name))
 	}
 	const away = state.PowerFlags | pb.NodeRebootIssued
 	if !n.LinkUp && n.State != pb.NodeState_NODE_FUTURE && n.StateFlags&away == 0 && len(h.Problems) == 0 {

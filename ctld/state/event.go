@@ -166,7 +166,7 @@ const WhatLost = "has attempts that the restored state does not know"
 const WhatTold = "told what it ran before the restore"
 
 // WhatForgot is said of a node that ran more since a restored backup was made than it remembers.
-const WhatForgot = "does not remember all that it ran before the restore, so the jobs of before it wait for an administrator"
+const WhatForgot = "does not remember all that it ran before the restore, so the jobs from before it wait for an administrator"
 
 // NodeChanged: a node's record changed. Durable when it must survive a restart (drain, reason, state), not for heartbeats. What
 // is durable is written on a full disk, too: a node that could not register there could not report the end of its jobs either.

@@ -88,8 +88,8 @@ func (tx *Tx) putPartition(p *pb.PartitionRecord) {
 	tx.restructure()
 }
 
-// makePartition gives a partition its nodes and groups, and its place at the end of the list when it is new. Nodes that there are not
-// any more are left out. listPartitions has to follow.
+// makePartition gives a partition its nodes and groups, and its place at the end of the list when it is new. Nodes that no longer
+// exist are left out. listPartitions has to follow.
 func (tx *Tx) makePartition(p *pb.PartitionRecord, nodes []string, gids []uint32) {
 	var there []string
 	for _, n := range tx.next.nodes { // in the order of the configuration

@@ -18,7 +18,7 @@ type Settings struct {
 	HeartbeatS        uint32
 	ReturnToService   int
 	MinJobAgeS        uint32
-	FirstJobID        uint32 // of those that the controller gives; there may be lower ones of before it was set
+	FirstJobID        uint32 // of those that the controller gives; there may be lower ones from before it was set
 	MaxJobCount       uint32
 	MaxArraySize      uint32
 	MaxStepCount      uint32 // steps of a job; 0 = 40000

@@ -95,7 +95,7 @@ func (v *View) Untold(n *Node) (after uint64, ok bool) {
 	return 0, false
 }
 
-// Awaited are the nodes for which jobs of before a restore wait: any of them may have run in the time that was taken back. A node has to
+// Awaited are the nodes for which jobs from before a restore wait: any of them may have run in the time that was taken back. A node has to
 // say what it ran then, or an administrator that it is DOWN for good.
 func (v *View) Awaited() (names []string) {
 	for _, n := range v.nodes {

@@ -95,7 +95,7 @@ type Rules struct {
 	Accepts func(name, serial string) bool
 }
 
-// errNobody is the answer to who has shown nothing.
+// errNobody is the answer to a client that has shown nothing.
 var errNobody = errors.New("show a token of the daemon's file (Authorization: Bearer), or a certificate of the role \"monitor\"")
 
 // reads says whether the sender of a request may read, and whether also what names users.

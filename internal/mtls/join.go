@@ -47,8 +47,8 @@ func Joining(fingerprint [sha256.Size]byte) *tls.Config {
 					return err
 				}
 			}
-			return fmt.Errorf("the token is of another cluster, or of before its authority was replaced: the controller has not that "+
-				"authority: %w", ErrPeer)
+			return fmt.Errorf("the token is of another cluster, or predates the CA rotation; the controller no longer uses that CA: "+
+				"%w", ErrPeer)
 		},
 	}
 }

@@ -186,7 +186,7 @@ func Server(dir string) (*tls.Config, error) {
 		Certificates:           []tls.Certificate{cert},
 		ClientCAs:              pool,
 		ClientAuth:             tls.VerifyClientCertIfGiven,
-		SessionTicketsDisabled: true, // a resumed session would show a certificate of before
+		SessionTicketsDisabled: true, // a resumed session would show the previous certificate
 		VerifyConnection: func(cs tls.ConnectionState) error { // the chain has been verified, for ClientCAs
 			if len(cs.PeerCertificates) == 0 {
 				return nil

@@ -37,9 +37,9 @@ const (
 // String is a Build as metadata has it.
 func (b Build) String() string { return fmt.Sprintf("%d %d %s", b.Protocol, b.Oldest, b.Release) }
 
-// Parse reads what String writes, and what later releases may add behind it. Text that says nothing is a release of before numbers.
+// Parse reads what String writes, and what later releases may add behind it. Text that says nothing is a release that predates numbers.
 func Parse(text string) Build {
-	b := Build{Protocol: 1, Oldest: 1, Release: "of before protocol numbers"}
+	b := Build{Protocol: 1, Oldest: 1, Release: "from before protocol numbers"}
 	f := strings.Fields(text)
 	if len(f) < 2 {
 		return b

@@ -41,7 +41,7 @@ type FakeOptions struct {
 	Now      func() time.Time
 }
 
-// FakeState is what a pretended GPU does now. The zero value is idle and healthy.
+// FakeState is what a simulated GPU does now. The zero value is idle and healthy.
 type FakeState struct {
 	Util    int64
 	MemMiB  int64

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pretended GPUs are real character devices, so that the device controller has something to close. Their major numbers are
+// Simulated GPUs are real character devices, so that the device controller has something to close. Their major numbers are
 // among those that the kernel keeps free for local use (devices.txt: 60–63 and 120–127 LOCAL/EXPERIMENTAL USE), which no driver
 // serves: opening one that is open gives ENXIO, one that is closed EPERM. The folders of several nodes of one machine have
 // different numbers.

@@ -26,7 +26,7 @@ type ScriptLine struct {
 	Nth   int // xid=79@2: the second of its kind, told from the first
 }
 
-// ParseScript reads what pretended GPUs shall do, one line for each, by index; a GPU without a line is idle and healthy:
+// ParseScript reads what simulated GPUs do, one line for each, by index; a GPU without a line is idle and healthy:
 //
 //	0 util=90 mem=20000 temp=70 power=300000
 //	1 xid=79            reports that error, once; xid=79@2 once more

@@ -74,7 +74,7 @@ type Observation struct {
 // Condition is a GPU's state of health: a pure state machine, moved by See. The zero value has seen nothing.
 //
 // Anything bad is a fault at once. A fault ends when nothing bad has been seen for as long as the policy says, so that a GPU
-// which fails again and again leaves the pool once, not each time. Its words are those of the first fault, with others behind.
+// which fails repeatedly leaves the pool once, not each time. Its words are those of the first fault, with others behind.
 type Condition struct {
 	Fault   string    `json:"fault,omitempty"`
 	Since   time.Time `json:"since,omitzero"`

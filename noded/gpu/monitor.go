@@ -221,7 +221,7 @@ func (m *Monitor) Run(ctx context.Context) {
 	m.end(&wg)
 }
 
-// looks looks again and again.
+// looks looks periodically.
 func (m *Monitor) looks(ctx context.Context) {
 	every := m.every()
 	ticks := time.NewTicker(every)

@@ -48,7 +48,7 @@ func (p people) Who(pid int) (name, user string, ok bool) {
 	return name, user, ok
 }
 
-// rig is a monitor of pretended GPUs in a folder that lives through several daemons.
+// rig is a monitor of simulated GPUs in a folder that lives through several daemons.
 type rig struct {
 	t     *testing.T
 	dir   string

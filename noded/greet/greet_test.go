@@ -67,7 +67,7 @@ func TestHandshake(t *testing.T) {
 		says    string
 		refused bool
 	}{
-		{version.Ours, "", false}, // of before protocol numbers
+		{version.Ours, "", false}, // from before protocol numbers
 		{version.Ours, version.Ours.String(), false},
 		{far, "", true},
 		{far, version.Ours.String(), true},

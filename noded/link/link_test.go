@@ -200,7 +200,7 @@ func TestStrangersAreNotTalkedTo(t *testing.T) {
 			}
 		}
 		if n := strings.Count(w.String(), "\n"); n > 20 {
-			t.Errorf("%s: the same fault is logged again and again: %d lines", name, n)
+			t.Errorf("%s: the same fault is logged repeatedly: %d lines", name, n)
 		}
 	}
 }

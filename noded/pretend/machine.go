@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// machine is a node that there is not.
+// machine is a simulated node.
 type machine struct {
 	o        *Options
 	conf     *conf.Node

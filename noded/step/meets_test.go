@@ -8,8 +8,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestMeets: steps are taken over from shims of before protocol numbers; from one of a release that is too far away they are not, in words
-// that name the job.
+// TestMeets: steps are taken over from shims that predate protocol numbers; from one of a release that is too far away they are not, in
+// words that name the job.
 func TestMeets(t *testing.T) {
 	key := &pb.StepKey{JobId: 12, Attempt: 1, Step: pb.BatchStep}
 	far := version.Build{Protocol: 9, Oldest: 9, Release: "9.0"}
@@ -19,7 +19,7 @@ func TestMeets(t *testing.T) {
 	}{
 		{version.Ours.String(), "", ""},
 		{version.Ours.String(), version.Ours.String(), ""},
-		{far.String(), "", "of before until the job has ended"},
+		{far.String(), "", "earlier sluice-noded until the job has ended"},
 		{version.Ours.String(), far.String(), ": start a newer one"},
 	} {
 		err := meets(version.Parse(c.ours), &pb.StepReport{Key: key, Build: c.shim})

@@ -216,5 +216,5 @@ func meets(ours version.Build, rep *pb.StepReport) error {
 	case a.Old == me:
 		return fmt.Errorf("%w: start a newer one", a)
 	}
-	return fmt.Errorf("%w: start the sluice-noded of before until the job has ended, or a release that knows both", a)
+	return fmt.Errorf("%w: start the earlier sluice-noded until the job has ended, or a release that knows both", a)
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestOwnMemory: what is read again and again from a file that stays open is what /proc says at that time.
+// TestOwnMemory: what is read repeatedly from a file that stays open is what /proc says at that time.
 func TestOwnMemory(t *testing.T) {
 	m := newOwnMemory()
 	defer m.close()

@@ -345,7 +345,7 @@ func (b *batch) flush() error {
 	return err
 }
 
-// cut ends the connection at once, also for who is writing.
+// cut ends the connection at once, also for writers.
 func (w *wire) cut() {
 	_ = w.conn.NetConn().Close()
 	if w.pmi != nil {

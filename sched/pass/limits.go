@@ -19,7 +19,7 @@ func (r *room) lacks(c *turn, limitS int64) record.Code {
 	return r.short(c.Root.Job.Rec, func(what string) int64 { return sizing.LimitNeed(what, &c.Counts, limitS) })
 }
 
-// short is the limit under which there is not what a job needs.
+// short is the limit under which a job lacks what it needs.
 func (r *room) short(j *record.Job, need func(what string) int64) record.Code {
 	for _, i := range j.Limits {
 		if l := &r.limits[i]; need(l.What) > r.left[i]-r.taken[i] {

@@ -49,7 +49,7 @@ func (l *ledger) occupy(user string, procs int, now int64) {
 }
 
 // shares are the fair-share factors of those who have jobs waiting, with equal shares for all users seen so far: 2^(-usage/share), which
-// is priority/multifactor's without FairTree. They are worked out once in each calculation period, and for who is new in it.
+// is priority/multifactor's without FairTree. They are worked out once in each calculation period, and for new users in it.
 func (l *ledger) shares(pending []*record.Job, period int64) []record.Share {
 	if period != l.period {
 		l.period, l.factors = period, map[string]float64{}

@@ -98,7 +98,7 @@ func (e *edit) noteHeirs(of *pb.AssocRecord) {
 	}
 }
 
-// mayMove refuses a parent that there is not, or that is below the account.
+// mayMove refuses a parent that does not exist, or that is below the account.
 func (e *edit) mayMove(a *pb.AssocRecord, parent string) *pb.Problem {
 	switch {
 	case a.Account == state.RootAccount:

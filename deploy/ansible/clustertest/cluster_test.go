@@ -59,7 +59,7 @@ type site struct {
 	head, login, n1, n2, n3 *host
 }
 
-// gpus is a host's variable: pretended GPUs.
+// gpus is a host's variable: simulated GPUs.
 const gpus = "sluice_noded_options='--gpus a100:2'"
 
 // inventory has these nodes; more is YAML beside vars.
@@ -456,7 +456,7 @@ func (s *site) restore(inv string) {
 	s.unchanged(s.play(moved, "site.yml"))
 }
 
-// comesBack starts the old controller, with its state of before the restore, where hosts look for the new one: none follows it.
+// comesBack starts the old controller, with its state from before the restore, where hosts look for the new one: none follows it.
 func (s *site) comesBack(old *host) {
 	const cable, refuses = "vb-head2", "has followed a controller of generation"
 	link := func(state string) {

@@ -144,7 +144,7 @@ func (s *site) confined() {
 	}
 	s.login.do("alice", "scancel "+holder)
 
-	// Pretended GPUs are real device files: nobody answers (ENXIO) where a job may open one, EPERM where not. A job's own begin with 0.
+	// Simulated GPUs are real device files: nobody answers (ENXIO) where a job may open one, EPERM where not. A job's own begin with 0.
 	const open = `for f in /var/lib/sluice/noded/gpus/nvidia[0-9]; do (: <>"$f") 2>&1 | ` +
 		`grep -o -e "device or address" -e "not permitted" | sed "s/^/${f##*/} /"; done; echo $CUDA_VISIBLE_DEVICES`
 	got := out("COMPLETED", "--gres=gpu:1 --mem=50", open)

@@ -175,7 +175,7 @@ func (c *cluster) restore(what string) {
 	c.startCtld()
 }
 
-// compare: the jobs are those of before, with their scripts, and a new one gets an id that has never been used.
+// compare: the jobs are the earlier ones, with their scripts, and a new one gets an id that has never been used.
 func (c *cluster) compare(what string, before map[uint32]*msg.JobRecord) {
 	c.t.Helper()
 	cl := c.dial()

@@ -17,7 +17,7 @@ import (
 // TestRestoredBackup: a backup is made while jobs run and others wait for them; they end, their node's daemon is restarted, and the backup
 // is restored. What has ended keeps its end and does not run again, nor does what would be requeued, nor what had waited in the backup and
 // ended since, which does not even while a node is not there. A job that was submitted since is killed; accounting has that, and how one
-// ended that was submitted since and is over. Then the state of before is started
+// ended that was submitted since and is over. Then the earlier state is started
 // again, as on an old controller that comes back: no node follows it.
 func TestRestoredBackup(t *testing.T) {
 	c := newCluster(t, 2)

@@ -11,7 +11,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// restoredWhy is what may have come to attempts of before a restore.
+// restoredWhy is what may have come to attempts from before a restore.
 const restoredWhy = "a backup was restored"
 
 // backUp makes a backup now and then.

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// srun makes steps of jobs that run, and ends and signals some, again and again.
+// srun makes steps of jobs that run, and ends and signals some, repeatedly.
 func (s *sim) srun() {
 	if s.calm {
 		return

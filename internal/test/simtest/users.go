@@ -202,7 +202,7 @@ func (s *sim) setNode(m *machine, value string) {
 		down = 1
 	}
 	s.witness.downing[m.name] += down
-	answers := value == "RESUME" && s.ctl.View().Node(m.name).UntoldNs != 0 // for what a node of before a restore has forgotten
+	answers := value == "RESUME" && s.ctl.View().Node(m.name).UntoldNs != 0 // for what a node has forgotten from before a restore
 	s.witness.givenUp[m.name] = s.witness.givenUp[m.name] || value == "DOWN" || answers
 	s.ctl.send(reactor.UpdateNode{Caller: operator, UserName: "root", Nodes: []string{m.name},
 		Set: []*pb.KeyValue{{Key: "State", Value: value}, {Key: "Reason", Value: "simulated"}}},

@@ -42,7 +42,7 @@ type Beyond interface {
 	Publish(name, port string) bool
 	Withdraw(name string)
 	Lookup(name string) (port string, found bool)
-	// Say is a line for who has started the step.
+	// Say is a line for the user who started the step.
 	Say(line string)
 }
 

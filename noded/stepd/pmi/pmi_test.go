@@ -371,7 +371,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestOfOneNode: attributes that a task waits for, abort, and more tasks, which there are not.
+// TestOfOneNode: attributes that a task waits for, abort, and more tasks than there are.
 func TestOfOneNode(t *testing.T) {
 	w := newWorld(Job{ID: "1.0", Size: 2}, 2)
 	defer w.close()

@@ -5802,7 +5802,7 @@ func (x *WaitAllocationRequest) GetFirstStep() string {
 type WaitAllocationReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           *JobRecord             `protobuf:"bytes,1,opt,name=job" json:"job,omitempty"`
-	Step          *StepRecord            `protobuf:"bytes,2,opt,name=step" json:"step,omitempty"` // the first, if it has been made: for who has submitted it
+	Step          *StepRecord            `protobuf:"bytes,2,opt,name=step" json:"step,omitempty"` // the first, if it has been made: for the submitter
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -266,7 +266,7 @@ type JobSpec struct {
 	Network       string         `protobuf:"bytes,126,opt,name=network" json:"network,omitempty"`
 	Profile       string         `protobuf:"bytes,127,opt,name=profile" json:"profile,omitempty"`
 	BatchFeatures string         `protobuf:"bytes,128,opt,name=batch_features,json=batchFeatures" json:"batch_features,omitempty"`
-	Cron          string         `protobuf:"bytes,131,opt,name=cron" json:"cron,omitempty"`                // of a job of a crontab: when it starts again and again, "*/5 * * * *"
+	Cron          string         `protobuf:"bytes,131,opt,name=cron" json:"cron,omitempty"`                // of a job of a crontab: when it starts periodically, "*/5 * * * *"
 	RunIn         *ContainerSpec `protobuf:"bytes,150,opt,name=run_in,json=runIn" json:"run_in,omitempty"` // the batch script, and the steps of an allocation of salloc or srun, run in a container
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -946,7 +946,7 @@ type StepReport struct {
 	Pid         int64                  `protobuf:"varint,5,opt,name=pid" json:"pid,omitempty"`
 	StartNs     int64                  `protobuf:"varint,6,opt,name=start_ns,json=startNs" json:"start_ns,omitempty"`
 	EndedAgoNs  int64                  `protobuf:"varint,7,opt,name=ended_ago_ns,json=endedAgoNs" json:"ended_ago_ns,omitempty"` // when ENDED in this boot of the node: how long before the report, measured by CLOCK_BOOTTIME; 0 = not known
-	Build       string                 `protobuf:"bytes,8,opt,name=build" json:"build,omitempty"`                                // of the shim (package version), in its answer to Status alone; empty: one of before protocol numbers
+	Build       string                 `protobuf:"bytes,8,opt,name=build" json:"build,omitempty"`                                // of the shim (package version), in its answer to Status alone; empty: it predates protocol numbers
 	Job         *StepJob               `protobuf:"bytes,9,opt,name=job" json:"job,omitempty"`                                    // with a hello, an end and in a history, of allocations: for a state that does not know the job
 	// RUNNING, of an allocation: the thread of the shim whose namespaces are the job's on this node; 0 = it has none
 	RoomThread    int64 `protobuf:"varint,60,opt,name=room_thread,json=roomThread" json:"room_thread,omitempty"`
@@ -1668,7 +1668,7 @@ type NodeSettings struct {
 	SerialHooks        bool        `protobuf:"varint,30,opt,name=serial_hooks,json=serialHooks" json:"serial_hooks,omitempty"`                  // PrologFlags=Serial: one prolog or epilog at a time
 	LogLevel           int32       `protobuf:"zigzag32,26,opt,name=log_level,json=logLevel" json:"log_level,omitempty"`                         // from which level of log/slog on the daemon logs; 0 = info
 	Privacy            *Privacy    `protobuf:"bytes,60,opt,name=privacy" json:"privacy,omitempty"`
-	// Metrics name users also to who has shown nothing: there is neither PrivateData=jobs nor usage. A controller that does not know of
+	// Metrics name users also to anonymous clients: there is neither PrivateData=jobs nor usage. A controller that does not know of
 	// this field says that they do not.
 	PublicJobs    bool        `protobuf:"varint,63,opt,name=public_jobs,json=publicJobs" json:"public_jobs,omitempty"`
 	BindTasks     bool        `protobuf:"varint,64,opt,name=bind_tasks,json=bindTasks" json:"bind_tasks,omitempty"` // TaskPlugin has task/affinity: tasks of steps are bound to CPUs also where nobody says how

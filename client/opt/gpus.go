@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
-// gpuRequest is what options say of GPUs together; 0 is not said.
+// gpuRequest is what all options together request of GPUs; 0: not given.
 type gpuRequest struct {
 	task, socket, node, all uint64 // --gpus-per-task, --gpus-per-socket, --gres and --gpus-per-node, --gpus
 	tasks, perGPU, perNode  uint64 // -n, --ntasks-per-gpu, --ntasks-per-node
@@ -24,7 +24,7 @@ func (r *Request) gpuRequest() gpuRequest {
 		hi: uint64(s.MaxNodes), sockets: uint64(s.SocketsPerNode)}
 }
 
-// TasksOfGPUs is how many tasks there are with so many for each GPU that is asked for; 0 where that does not say how many GPUs there are.
+// TasksOfGPUs is the number of tasks with perGPU of them for each requested GPU; 0 where the request does not say how many GPUs.
 func (r *Request) TasksOfGPUs(perGPU uint32) uint32 {
 	g := r.gpuRequest()
 	total := max(g.all, g.node*max(g.lo, 1))
@@ -110,9 +110,23 @@ func (r *Request) checkGPUTypes() error {
 	return nil
 }
 
-// checkNodes: GPUs in all, on each node and on each socket.
+// summary is what was requested: "requested GPUs: 2 in total, 4 on each node".
+func (g gpuRequest) summary() string {
+	var parts []string
+	for _, part := range [...]struct {
+		n     uint64
+		where string
+	}{{g.all, "in total"}, {g.node, "on each node"}, {g.socket, "on each socket"}, {g.task, "for each task"}} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.where))
+		}
+	}
+	return "requested GPUs: " + strings.Join(parts, ", ")
+}
+
+// checkNodes: GPUs in total, on each node and on each socket.
 func (g gpuRequest) checkNodes() error {
-	hint := fmt.Sprintf("requested are %d GPUs in total, %d on each node, %d on each socket", g.all, g.node, g.socket)
+	hint := g.summary()
 	if g.node > 0 && (g.node < g.socket || g.node < g.task) && (g.all == 0 || g.all >= g.node) {
 		return badGPUs(hint, "Failed to ensure --gpus >= --gpus-per-task")
 	}
@@ -133,7 +147,7 @@ func (g gpuRequest) checkNodes() error {
 	case g.all > 0 && g.all < g.socket:
 		return badGPUs(hint, "Failed to ensure --gpus >= --gres=gpu/--gpus-per-node >= --gpus-per-socket")
 	case g.all > 0 && g.all < g.lo:
-		return badGPUs("each node of such a job has a GPU", "Failed to validate job spec, --gpus < -N")
+		return badGPUs("each node of the job needs at least one GPU", "Failed to validate job spec, --gpus < -N")
 	case g.node > 0 && g.socket > 0 && g.node != g.socket*g.sockets:
 		return badGPUs(hint,
 			"Failed to validate job spec. Based on --gres=gpu/--gpus-per-node and --gpus-per-socket required number of sockets differ "+
@@ -146,39 +160,41 @@ func (g gpuRequest) checkNodes() error {
 func (g gpuRequest) checkTasks() error {
 	switch {
 	case g.task > 0 && g.all > 0 && g.all%g.task != 0:
-		return badGPUs(fmt.Sprintf("%d GPUs cannot be divided into tasks of %d", g.all, g.task),
+		return badGPUs(fmt.Sprintf("%d GPUs cannot be divided into tasks with %d GPUs each", g.all, g.task),
 			"Failed to validate job spec, --gpus not multiple of --gpus-per-task")
 	case g.task > 0 && g.all > 0 && g.tasks > 0 && g.all != g.tasks*g.task:
-		return badGPUs(fmt.Sprintf("%d tasks with %d GPUs each are not %d GPUs: omit --gpus or --ntasks", g.tasks, g.task, g.all),
+		return badGPUs(fmt.Sprintf("--ntasks times --gpus-per-task is %d GPUs, but --gpus is %d: omit --gpus or --ntasks",
+			g.tasks*g.task, g.all),
 			"Failed to validate job spec. Based on --gpus and --gpus-per-task number of requested tasks differ from -n/--ntasks.")
 	case g.task > 0 && g.socket%g.task != 0:
-		return badGPUs(fmt.Sprintf("%d GPUs on each socket cannot be divided into tasks of %d", g.socket, g.task),
+		return badGPUs(fmt.Sprintf("%d GPUs on each socket cannot be divided into tasks with %d GPUs each", g.socket, g.task),
 			"Failed to validate job spec, --gpus-per-socket not multiple of --gpus-per-task.")
 	case g.task > 0 && g.node > 0 && g.node%g.task != 0:
-		return badGPUs(fmt.Sprintf("%d GPUs on each node cannot be divided into tasks of %d", g.node, g.task),
+		return badGPUs(fmt.Sprintf("%d GPUs on each node cannot be divided into tasks with %d GPUs each", g.node, g.task),
 			"Failed to validate job spec, --gres=gpu/--gpus-per-node not multiple of --gpus-per-task.")
 	case g.task > 0 && g.node > 0 && g.perNode > 0 && g.node != g.task*g.perNode:
-		return badGPUs(fmt.Sprintf("%d tasks on each node with %d GPUs each are not %d GPUs on each node", g.perNode, g.task, g.node),
+		return badGPUs(fmt.Sprintf("--ntasks-per-node times --gpus-per-task is %d GPUs, but %d are requested on each node",
+			g.perNode*g.task, g.node),
 			"Failed to validate job spec. Based on --gres=gpu/--gpus-per-node and --gpus-per-task requested number of tasks per node "+
 				"differ from --ntasks-per-node.")
 	case g.perGPU > 0 && g.all+g.node == 0 && g.tasks == 0 && g.lo == 0:
 		return badGPUs("add --gpus or --ntasks",
 			"gres_job_state_validate: --ntasks-per-tres needs either a GRES GPU specification or a node/ntask specification")
 	case g.perGPU > 0 && g.all+g.node == 0 && g.tasks > 0 && g.tasks/g.perGPU < g.lo:
-		return badGPUs(fmt.Sprintf("%d tasks with %d to a GPU have %d GPUs, and each of %d nodes has one", g.tasks, g.perGPU,
+		return badGPUs(fmt.Sprintf("%d tasks with %d per GPU use %d GPUs, but each of the %d nodes needs one", g.tasks, g.perGPU,
 			g.tasks/g.perGPU, g.lo), "Failed to validate job spec, --gpus < -N")
 	case g.perGPU > 0 && g.all+g.node == 0 && g.tasks%g.perGPU != 0:
-		return badGPUs(fmt.Sprintf("%d tasks cannot be divided by %d", g.tasks, g.perGPU),
+		return badGPUs(fmt.Sprintf("%d tasks cannot be divided into groups of %d", g.tasks, g.perGPU),
 			"Failed to validate job spec, -n/--ntasks has to be a multiple of --ntasks-per-gpu.")
 	}
 	return nil
 }
 
-// checkPerGPU: memory by GPU wants one.
+// checkPerGPU: memory per GPU requires a GPU.
 func (r *Request) checkPerGPU() error {
 	g := r.gpuRequest()
 	if r.Spec.MemPerGpuMib > 0 && g.task+g.socket+g.node+g.all+g.perGPU == 0 {
-		return badGPUs("add --gpus, or say --mem or --mem-per-cpu instead",
+		return badGPUs("add --gpus, or use --mem or --mem-per-cpu instead",
 			"Requested mem_per_tres=gres/gpu:%d but did not request any GPU.", r.Spec.MemPerGpuMib)
 	}
 	return nil

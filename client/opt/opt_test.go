@@ -177,9 +177,18 @@ func TestValues(t *testing.T) {
 
 // One of a thing is not many.
 func TestCountsOfOne(t *testing.T) {
-	_, _, err := parse("--gpus=3", "--gpus-per-task=1", "-n2")
+	_, _, err := parse("--gpus=1", "--gpus-per-task=2")
 	var v *ValueError
-	if !errors.As(err, &v) || !strings.HasPrefix(v.Hint, "2 tasks with 1 GPU each are not 3 GPUs") {
+	if !errors.As(err, &v) || v.Hint != "1 GPU cannot be divided into tasks with 2 GPUs each" {
+		t.Errorf("got %v, %+v", err, v)
+	}
+}
+
+// TestGPUSummary: what was not requested is left out.
+func TestGPUSummary(t *testing.T) {
+	_, _, err := parse("--gpus=2", "--gpus-per-node=4")
+	var v *ValueError
+	if !errors.As(err, &v) || v.Hint != "requested GPUs: 2 in total, 4 on each node" {
 		t.Errorf("got %v, %+v", err, v)
 	}
 }

@@ -54,7 +54,7 @@ type Started struct {
 }
 
 // unenforced is what a cluster that is not root's cannot do.
-const unenforced = "not enforced without root: that a job keeps to the memory, CPUs and GPUs that it requests, and is separate from others"
+const unenforced = "without root, jobs are not confined to the memory, CPUs and GPUs that they request, nor separated from each other"
 
 // upTimeout is how long nodes may take to register, unless told otherwise; nodeTimeout comes to it for each, of which there may be many.
 const (

@@ -344,7 +344,7 @@ func (e *ConnectError) advice() string {
 	case errors.Is(e.Err, syscall.EAGAIN):
 		return fmt.Sprintf("no connection within %d seconds; sluice-ctld has been stopped, or its machine is overloaded", ConnectTimeoutS)
 	case errors.Is(e.Err, os.ErrPermission):
-		return "permission denied; ask the administrator for access to the socket"
+		return "permission denied; ask your administrator for access to the socket"
 	}
 	return e.Err.Error()
 }

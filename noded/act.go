@@ -75,9 +75,6 @@ func (n *node) begin(ctx, jctx context.Context, j *job, l *pb.LaunchSpec, err er
 	})
 }
 
-// nodeFailed is the verdict on a step of which nothing has run because of this node.
-const nodeFailed = "node_failed"
-
 // Launching is tried again: what refuses it (no process to be had, no space) may pass.
 const launchTries = 3
 
@@ -85,18 +82,18 @@ const launchTries = 3
 // step, if only as failed.
 func (n *node) prepare(ctx context.Context, l *pb.LaunchSpec, set *pb.NodeSettings, d taskenv.Daemon, b *pb.Bundle, script []byte,
 	err error) error {
-	verdict := nodeFailed
+	verdict := pb.VerdictNodeFailed
 	if err == nil {
 		var ours bool
 		if ours, err = n.prolog(ctx, l, set, d); !ours {
-			verdict = "prolog_failed"
+			verdict = pb.VerdictPrologFailed
 		}
 	}
 	if err == nil {
-		verdict = nodeFailed
+		verdict = pb.VerdictNodeFailed
 		var refused bool
 		if refused, err = n.launch(ctx, b, script); refused {
-			verdict = "launch_failed"
+			verdict = pb.VerdictLaunchFailed
 		}
 	}
 	if err == nil || errors.Is(err, orders.ErrGone) { // gone: the next daemon starts over
@@ -108,7 +105,7 @@ func (n *node) prepare(ctx context.Context, l *pb.LaunchSpec, set *pb.NodeSettin
 		if !errors.As(context.Cause(ctx), &stop) {
 			return ctx.Err() // the daemon ends: the next one starts over
 		}
-		exit.Verdict, exit.Detail, exit.StoppedOnOrder = "cancelled", "cancelled before its script started", true
+		exit.Verdict, exit.Detail, exit.StoppedOnOrder = pb.VerdictCancelled, "cancelled before its script started", true
 		exit.StopReason = stop.why
 	}
 	if ferr := n.fail(b, exit); ferr != nil {
@@ -181,7 +178,7 @@ func (n *node) launched(ctx context.Context, j *job, err error) {
 	if err != nil && ctx.Err() == nil {
 		n.log.Error("cannot start a job, nor record that it did not start", "job", j.key.Job, "err", err)
 		j.rep = &pb.StepReport{Key: j.key.Proto(), Phase: pb.StepPhase_STEP_ENDED, Exit: &pb.ExitRecord{Key: j.key.Proto(),
-			Verdict: nodeFailed, Detail: err.Error(), EndNs: time.Now().UnixNano()}}
+			Verdict: pb.VerdictNodeFailed, Detail: err.Error(), EndNs: time.Now().UnixNano()}}
 		n.advance(ctx, j)
 	}
 	n.changed = true // orders that came meanwhile
@@ -274,7 +271,7 @@ func (n *node) refuse(ctx context.Context, a agent.Action) {
 	n.jobs[a.Key] = j
 	n.desired.Present(a.Key)
 	exit := &pb.ExitRecord{Key: key, Verdict: a.Verdict, Detail: a.Detail, EndNs: time.Now().UnixNano(),
-		StoppedOnOrder: a.Verdict == "cancelled", StopReason: a.Order.GetStopReason()}
+		StoppedOnOrder: a.Verdict == pb.VerdictCancelled, StopReason: a.Order.GetStopReason()}
 	n.work(ctx, func() func() {
 		err := n.fail(refusal(key), exit)
 		return func() { n.launched(ctx, j, err) }

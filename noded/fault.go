@@ -82,7 +82,7 @@ func (n *node) tellFault(why string) {
 // askFault finds out what is wrong with this node before it reports that it could not start a step, so that it is given no other; once.
 // True: wait for that.
 func (n *node) askFault(ctx context.Context, j *job) bool {
-	if j.rep.GetExit().GetVerdict() != nodeFailed || j.phase == pb.StepPhase_STEP_ENDED {
+	if j.rep.GetExit().GetVerdict() != pb.VerdictNodeFailed || j.phase == pb.StepPhase_STEP_ENDED {
 		return false
 	}
 	if j.asked {

@@ -344,7 +344,7 @@ func (n *node) advance(ctx context.Context, j *job) {
 // tellFailure logs why a job could not be launched: whoever looks after this node looks here.
 func (n *node) tellFailure(j *job) {
 	switch x := j.rep.GetExit(); x.GetVerdict() {
-	case nodeFailed, "launch_failed", "output_failed", "prolog_failed":
+	case pb.VerdictNodeFailed, pb.VerdictLaunchFailed, pb.VerdictOutputFailed, pb.VerdictPrologFailed:
 		n.log.Warn("a job could not be launched", "job", j.key.Job, "attempt", j.key.Attempt, "verdict", x.GetVerdict(), "why",
 			x.GetDetail())
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/submission"
 	"github.com/sluice-hpc/sluice/internal/test/leaktest"
+	"github.com/sluice-hpc/sluice/internal/test/output"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
@@ -33,32 +34,15 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 type copying struct {
 	*Job
 	ctl  *clienttest.Controller
-	errs *locked
+	errs *output.Buffer
 	mu   sync.Mutex
 	got  map[int][]byte // what has come, by node
-}
-
-type locked struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *locked) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *locked) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // begin has a node that has begun its task be played by a function.
 func begin(t *testing.T, nodes int, node func(c *copying, n *clienttest.NodeConn, index int)) *copying {
 	t.Helper()
-	c := &copying{ctl: &clienttest.Controller{}, errs: &locked{}, got: map[int][]byte{}}
+	c := &copying{ctl: &clienttest.Controller{}, errs: &output.Buffer{}, got: map[int][]byte{}}
 	c.ctl.Stepping.Node = func(step *pb.StepRecord, index int) {
 		n, err := clienttest.DialStep(step, index)
 		if err != nil {

@@ -1,7 +1,6 @@
 package sattach
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/clienttest"
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/internal/test/leaktest"
+	"github.com/sluice-hpc/sluice/internal/test/output"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 	"golang.org/x/sys/unix"
@@ -23,17 +23,6 @@ import (
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
-
-type locked struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *locked) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
 
 // running is step 0 of job 7, on two nodes, with three tasks.
 func running() *clienttest.Controller {
@@ -48,12 +37,12 @@ func run(t *testing.T, ctl *clienttest.Controller, stdin io.Reader, args ...stri
 		t.Fatal(err)
 	}
 	defer stop()
-	var out, errs locked
+	var out, errs output.Buffer
 	env := &command.Env{Name: "sattach", Stdin: stdin, Stdout: &out, Stderr: &errs, Args: append([]string{"sattach"}, args...),
 		Environ: []string{"SLURM_CONF=/nonexistent"}, Now: time.Now, Sleep: time.Sleep,
 		Dial: func(ctx context.Context) (*client.Client, error) { return client.Dial(ctx, socket) }}
 	exit = Main(env, args)
-	return out.b.String(), errs.b.String(), exit
+	return out.String(), errs.String(), exit
 }
 
 // speak is a node whose tasks print a line to each stream, and end, task 1 with exit code 3.

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/clienttest"
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/internal/test/leaktest"
+	"github.com/sluice-hpc/sluice/internal/test/output"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 	"google.golang.org/grpc/codes"
@@ -50,24 +50,6 @@ func (s *session) inside() *session {
 	return s
 }
 
-// locked is a writer for several goroutines.
-type locked struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *locked) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *locked) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func (s *session) run(t *testing.T, args ...string) (stdout, stderr string, exit int) {
 	t.Helper()
 	socket, stop, err := s.ctl.Serve(t.TempDir())
@@ -75,7 +57,7 @@ func (s *session) run(t *testing.T, args ...string) (stdout, stderr string, exit
 		t.Fatal(err)
 	}
 	defer stop()
-	var out, errs locked
+	var out, errs output.Buffer
 	env := &command.Env{Name: "srun", Stdin: s.stdin, Stdout: &out, Stderr: &errs, Args: append([]string{"srun"}, args...),
 		Environ: s.environ, Now: time.Now, Sleep: time.Sleep, Getwd: func() (string, error) { return s.dir, nil },
 		Dial: func(ctx context.Context) (*client.Client, error) { return client.Dial(ctx, socket) }}

@@ -1,43 +1,24 @@
 package stepio
 
 import (
-	"bytes"
 	"errors"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/sluice-hpc/sluice/internal/test/leaktest"
+	"github.com/sluice-hpc/sluice/internal/test/output"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
-
-// buffer is a writer that a timer may write to as well.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (w *buffer) Write(b []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.Write(b)
-}
-
-func (w *buffer) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.String()
-}
 
 type piece struct {
 	task uint32
 	text string // "" = the end
 }
 
-func printed(t *testing.T, s *Sink, w *buffer, pieces []piece) string {
+func printed(t *testing.T, s *Sink, w *output.Buffer, pieces []piece) string {
 	t.Helper()
 	o := NewOutput(s, nil)
 	for _, p := range pieces {
@@ -74,7 +55,7 @@ func TestLines(t *testing.T) {
 		"one task of several":     {3, 1, false, false, []piece{{0, "a\n"}, {1, "b\n"}, {2, "c\n"}}, "b\n"},
 		"what is left at the end": {2, -1, false, false, []piece{{0, "a"}, {1, "b"}, {0, ""}, {1, ""}}, "ab"},
 	} {
-		w := &buffer{}
+		w := &output.Buffer{}
 		if got := printed(t, NewSink(w, c.tasks, c.only, c.label, c.unbuffered), w, c.pieces); got != c.want {
 			t.Errorf("%s: %.80q, want %.80q", name, got, c.want)
 		}
@@ -83,7 +64,7 @@ func TestLines(t *testing.T) {
 
 // TestPrompt: a part of a line appears although its end does not come.
 func TestPrompt(t *testing.T) {
-	w := &buffer{}
+	w := &output.Buffer{}
 	s := NewSink(w, 2, -1, false, false)
 	if err := s.write(key{0, false}, []byte("password: ")); err != nil {
 		t.Fatal(err)
@@ -102,7 +83,7 @@ func TestNothingIsLost(t *testing.T) {
 	for range 200 {
 		tasks := uint32(r.IntN(4) + 1)
 		var wrote [4]strings.Builder
-		w := &buffer{}
+		w := &output.Buffer{}
 		s := NewSink(w, tasks, -1, true, r.IntN(2) == 0)
 		for range r.IntN(50) {
 			task := r.Uint32N(tasks)

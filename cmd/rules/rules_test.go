@@ -137,7 +137,7 @@ func TestImportRules(t *testing.T) {
 
 // testSupport are packages that only tests import: they are linked with package testing.
 var testSupport = []string{"internal/test/fieldtest", "internal/test/leaktest", "internal/test/daemontest", "internal/test/hosttest",
-	"internal/test/boottest", "noded/sruntest",
+	"internal/test/boottest", "internal/test/output", "noded/sruntest",
 	"noded/container/containertest"}
 
 func TestTestSupportStaysOutOfPrograms(t *testing.T) {

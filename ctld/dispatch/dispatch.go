@@ -410,7 +410,7 @@ func (l *Link) addLaunch(o *pb.StepOrder, spec *pb.LaunchSpec, room *int) (later
 func (l *Link) fail(j *pb.JobRecord, key stepID, err error) {
 	l.d.log.Error("cannot launch a job", "job", j.Id, "node", l.node, "err", err)
 	l.failed = append(l.failed, &pb.StepReport{Key: key.key(), Phase: pb.StepPhase_STEP_ENDED,
-		Exit: &pb.ExitRecord{Key: key.key(), Verdict: "launch_failed", Detail: err.Error(), EndNs: l.d.view().NowNS}})
+		Exit: &pb.ExitRecord{Key: key.key(), Verdict: pb.VerdictLaunchFailed, Detail: err.Error(), EndNs: l.d.view().NowNS}})
 }
 
 // strays are orders to kill what was given up with the node. The node answers for each, also for what it does not have; until the
@@ -423,7 +423,7 @@ func (l *Link) strays(n *state.Node, want map[stepID]bool) []*pb.StepOrder {
 		if told := l.sent[key]; told.want == pb.StepWant_WANT_KILL && !l.full {
 			continue
 		}
-		out = append(out, &pb.StepOrder{Key: k, Want: pb.StepWant_WANT_KILL, StopReason: "unknown"})
+		out = append(out, &pb.StepOrder{Key: k, Want: pb.StepWant_WANT_KILL, StopReason: pb.StopUnknown})
 		l.sent[key] = sent{want: pb.StepWant_WANT_KILL}
 	}
 	return out
@@ -443,14 +443,14 @@ func (l *Link) unwanted(want map[stepID]bool) []*pb.StepOrder {
 			continue
 		}
 		if l.sent[key].want != pb.StepWant_WANT_KILL {
-			out = append(out, &pb.StepOrder{Key: key.key(), Want: pb.StepWant_WANT_KILL, StopReason: "unknown"})
+			out = append(out, &pb.StepOrder{Key: key.key(), Want: pb.StepWant_WANT_KILL, StopReason: pb.StopUnknown})
 			l.sent[key] = sent{want: pb.StepWant_WANT_KILL}
 		}
 	}
 	for key := range l.sent {
 		if _, has := l.known[key]; !has && !want[key] {
 			// told to run, never reported, no longer wanted: it may be starting right now
-			out = append(out, &pb.StepOrder{Key: key.key(), Want: pb.StepWant_WANT_KILL, StopReason: "unknown"})
+			out = append(out, &pb.StepOrder{Key: key.key(), Want: pb.StepWant_WANT_KILL, StopReason: pb.StopUnknown})
 			delete(l.sent, key)
 		}
 	}

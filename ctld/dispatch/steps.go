@@ -31,7 +31,7 @@ func (l *Link) stepOrder(j *pb.JobRecord, s *pb.StepRecord, want map[stepID]bool
 	if why != "" {
 		now.want, now.endNS, now.limitS = pb.StepWant_WANT_STOP, 0, 0
 	}
-	if s.StopReason == "cancel" { // scancel of one step is SIGKILL at once (observed), that of its job leaves it KillWait
+	if s.StopReason == pb.StopCancel { // scancel of one step is SIGKILL at once (observed), that of its job leaves it KillWait
 		now.want = pb.StepWant_WANT_KILL
 	}
 	told, has := l.sent[key]

@@ -57,7 +57,7 @@ func moment(ns int64) string { return timespec.FormatUTC(ns) }
 // launched reports whether the present attempt has got so far that its script could begin.
 func (f *fate) launched() bool {
 	return f.j.State != pb.JobState_JOB_PENDING && f.j.NodeList != "" && f.j.StateFlags&pb.JobPowerUp == 0 &&
-		f.j.Reason != "JobLaunchFailure" && f.j.Reason != "Prolog"
+		f.j.Reason != pb.ReasonLaunchFailure && f.j.Reason != pb.ReasonProlog
 }
 
 func (f *fate) on() string {
@@ -116,7 +116,7 @@ func (f *fate) ended() {
 	case pb.JobState_JOB_FAILED:
 		f.failed()
 	case pb.JobState_JOB_TIMEOUT:
-		if j.Reason == "InactiveLimit" {
+		if j.Reason == pb.ReasonInactiveLimit {
 			break // the diagnosis says it
 		}
 		f.say("It reached its time limit of %s; request more with --time.", timespec.Clock(int64(j.TimeLimitS)))
@@ -132,7 +132,7 @@ func (f *fate) ended() {
 		f.say("Its --deadline passed, or could no longer be met.")
 	case pb.JobState_JOB_NODE_FAIL:
 		switch {
-		case j.Reason == "JobLaunchFailure":
+		case j.Reason == pb.ReasonLaunchFailure:
 			f.say("Node %s could not start it, and it may not be requeued (--no-requeue, or JobRequeue=0).", j.FailedNode)
 		case j.FailedNode != "":
 			f.say("Node %s failed while running it.", j.FailedNode)
@@ -146,9 +146,9 @@ func (f *fate) failed() {
 		who = "Its command"
 	}
 	switch status := f.j.ExitStatus; {
-	case f.j.Reason == "JobLaunchFailure":
+	case f.j.Reason == pb.ReasonLaunchFailure:
 		f.say("It could not be launched.")
-	case f.j.Reason == "Prolog":
+	case f.j.Reason == pb.ReasonProlog:
 		f.say("The prolog failed on node %s; its script was not started.", f.j.FailedNode)
 	case status&0x7f != 0:
 		f.say("%s was killed by signal %d.", who, status&0x7f)

@@ -33,7 +33,7 @@ type Answer struct {
 type facts struct {
 	mu       sync.Mutex
 	admitter *placement.Admitter
-	answers map[string]Answer
+	answers  map[string]Answer
 	names    Names
 }
 

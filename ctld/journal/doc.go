@@ -44,6 +44,16 @@
 //  7. A restore raises the generation, and with it the number of the last commit: no commit of the time that was taken back shares its
 //     number with one that follows. A replay of the whole log counts as a restore: nobody can tell that the log was whole.
 //
+// # Why a redo log beside bbolt
+//
+// Each batch is written twice: to bbolt, and before that to the redo log, which is not synced. bbolt does not need it: after a crash or a
+// power cut the database is at its last commit by itself. The log has one use: a restore, when the database is damaged or gone, ends with
+// the last batch that was acknowledged. A backup alone ends where it was made. Without the log, up to an interval between backups is
+// lost: jobs that users were told of have no record, and what ran meanwhile has to be asked of the nodes, whose answers cover starts and
+// ends, not submissions, holds or changes of limits. The price is one write of some hundred bytes for each batch, no fsync, and a file
+// that each backup starts anew. Rejected: more backups (each is a copy of the database, and the interval remains), and bbolt pages
+// shipped as they are written (they repeat damage).
+//
 // # Why both meta pages must be valid
 //
 // bbolt falls back to the older meta page when the newer one is damaged, and so forgets the last commit without a word. The meta

@@ -57,7 +57,7 @@ func (w *writer) of(e state.Event) (letters []Letter) {
 	case state.JobRequeued:
 		letters = w.requeued(e)
 	case state.JobChanged:
-		if e.What == "GPUs idle, user warned" { // reactor.WhatWarned: to everybody who wants any mail
+		if e.What == state.WhatWarned { // to everybody who wants any mail
 			letters = w.one(e.Job, e.Job.Spec.MailType, "GPUs idle", "GPU_IDLE")
 		}
 		if e.What == "dependency" && e.Job.DependencyNever {
@@ -97,7 +97,7 @@ func (w *writer) begunBefore(j *pb.JobRecord) bool {
 }
 
 func (w *writer) requeued(e state.JobRequeued) []Letter {
-	if e.Why == "cron" { // its end has been told
+	if e.Why == pb.StopCron { // its end has been told
 		return nil
 	}
 	text := "Requeued"
@@ -121,7 +121,7 @@ func (w *writer) ended(j *pb.JobRecord) (letters []Letter) {
 	if j.State == pb.JobState_JOB_TIMEOUT {
 		letters = w.one(j, pb.MailTime100, "Reached time limit, "+ran, "TIME_LIMIT")
 	}
-	if j.Reason == "DependencyNeverSatisfied" {
+	if j.Reason == pb.ReasonDependencyNever {
 		letters = append(letters, w.one(j, pb.MailInvalidDepend, "Invalid dependency", "INVALID_DEPEND")...)
 	}
 	if j.ArrayJobId != 0 && !eachTask(j) {

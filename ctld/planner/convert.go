@@ -47,7 +47,7 @@ func pendingJob(v *state.View, j *pb.JobRecord, req *record.Request) *record.Job
 		if j.HoldAdmin {
 			s.Hold = record.HeldAdmin
 		}
-		if strings.HasPrefix(j.Reason, "launch_failed") || strings.HasPrefix(j.Reason, "job requeued") || j.Reason == "JobHoldMaxRequeue" {
+		if strings.HasPrefix(j.Reason, "launch_failed") || j.Reason == pb.ReasonRequeuedHeld || j.Reason == "JobHoldMaxRequeue" {
 			s.Hold, s.HoldReason = record.HeldRequeue, j.Reason
 		}
 	} else if v.Uncertain(j) {

@@ -183,13 +183,13 @@ func (c Cancel) one(tx *state.Tx, a *application, j *pb.JobRecord) *pb.Problem {
 		endPending(tx, n, pb.JobState_JOB_CANCELLED, reasonOr(j, "None"))
 		return nil
 	}
-	if j.StopReason == "cancel" {
+	if j.StopReason == pb.StopCancel {
 		return nil
 	}
 	if j.State.Terminal() { // it ended as what it is, and only its end is not over yet: the epilog, a node that has not said so
 		return pb.NewProblem(pb.CodeAlreadyDone, "job %s is %s", state.JobName(j), state.StateName(j))
 	}
-	order(tx, j, "cancel", pb.JobState_JOB_CANCELLED, c.Caller.UID)
+	order(tx, j, pb.StopCancel, pb.JobState_JOB_CANCELLED, c.Caller.UID)
 	return nil
 }
 
@@ -252,7 +252,7 @@ func order(tx *state.Tx, j *pb.JobRecord, why string, final pb.JobState, by uint
 	}
 	tx.Emit(state.JobChanged{Job: n, What: "stop: " + why})
 	if j.StateFlags&pb.JobPowerUp != 0 {
-		unlaunched(tx, n.Id, &pb.ExitRecord{Verdict: "cancelled", EndNs: tx.NowNS, StoppedOnOrder: true})
+		unlaunched(tx, n.Id, &pb.ExitRecord{Verdict: pb.VerdictCancelled, EndNs: tx.NowNS, StoppedOnOrder: true})
 	}
 }
 

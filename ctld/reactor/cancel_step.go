@@ -37,7 +37,7 @@ func (c Cancel) cancelStep(tx *state.Tx, a *application, j *pb.JobRecord, id uin
 		return p
 	}
 	if c.Signal == 0 {
-		stopStep(tx, s, "cancel", pb.JobState_JOB_CANCELLED, c.Caller.UID)
+		stopStep(tx, s, pb.StopCancel, pb.JobState_JOB_CANCELLED, c.Caller.UID)
 		return nil
 	}
 	signalStep(tx, s, c.Signal)

@@ -112,7 +112,7 @@ func (c Control) one(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
 // requeueKind is what the attempt is stopped for.
 func (c Control) requeueKind() string {
 	if c.Verb == "requeuehold" && c.Special {
-		return "specialexit"
+		return pb.StopSpecialExit
 	}
 	return c.Verb
 }
@@ -152,9 +152,9 @@ func setHold(tx *state.Tx, c Caller, j *pb.JobRecord, verb string) *pb.Problem {
 	n.Priority = 0
 	n.HoldAdmin = c.Operator && verb == "hold"
 	if state.Pending(j) {
-		n.Reason, n.ReasonDetail = "JobHeldUser", ""
+		n.Reason, n.ReasonDetail = pb.ReasonHeldUser, ""
 		if n.HoldAdmin {
-			n.Reason = "JobHeldAdmin"
+			n.Reason = pb.ReasonHeldAdmin
 		}
 	}
 	tx.Emit(state.JobChanged{Job: n, What: "held"})

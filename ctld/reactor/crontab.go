@@ -56,7 +56,7 @@ func (c UpdateCrontab) Handle(tx *state.Tx) any {
 	kept := map[string][]*pb.CrontabEntry{}
 	if old := tx.Crontab(c.UID); old != nil {
 		for _, e := range old.Entries {
-			if j := tx.Job(e.JobId); j != nil && state.Active(j) && j.StopReason != "cancel" {
+			if j := tx.Job(e.JobId); j != nil && state.Active(j) && j.StopReason != pb.StopCancel {
 				kept[e.Digest] = append(kept[e.Digest], e)
 			}
 		}
@@ -165,13 +165,10 @@ func cronEnded(tx *state.Tx, j *pb.JobRecord) {
 		tx.Emit(state.CrontabChanged{Crontab: disabled(owner, at)})
 	default:
 		n := state.CloneJob(j)
-		n.StopReason = cronWhy
+		n.StopReason = pb.StopCron
 		backToQueue(tx, n)
 	}
 }
-
-// cronWhy is why a job of a crontab is pending again.
-const cronWhy = "cron"
 
 // runAgainAt completes a record that backToQueue makes pending until the next moment.
 func runAgainAt(tx *state.Tx, n *pb.JobRecord) {
@@ -205,7 +202,7 @@ func delayCron(tx *state.Tx, j *pb.JobRecord) {
 func holdCron(tx *state.Tx, j *pb.JobRecord, why string) {
 	n := state.CloneJob(j)
 	n.Priority, n.HoldAdmin = 0, false
-	n.Reason, n.ReasonDetail = "JobHeldUser", "of a crontab: "+why
+	n.Reason, n.ReasonDetail = pb.ReasonHeldUser, "of a crontab: "+why
 	n.ExpectedStartNs, n.ExpectedNodes, n.Promised = 0, "", false
 	tx.Emit(state.JobChanged{Job: n, What: "held"})
 }

@@ -181,7 +181,7 @@ func settleDependency(tx *state.Tx, j *pb.JobRecord, rest, shown string, impossi
 	if j.Priority == 0 {
 		return // held: that reason comes first
 	}
-	if j.Dependency == "" && (j.Reason == "Dependency" || j.Reason == "DependencyNeverSatisfied") {
+	if j.Dependency == "" && (j.Reason == "Dependency" || j.Reason == pb.ReasonDependencyNever) {
 		j.WaitReason = waitReason(j)
 		j.Reason = "None"
 		j.EligibleNs = max(tx.NowNS, j.Spec.BeginNs, j.EligibleNs)
@@ -196,7 +196,7 @@ func waitForDependency(j *pb.JobRecord) {
 	case j.Dependency == "":
 		return
 	case j.DependencyNever:
-		j.Reason = "DependencyNeverSatisfied"
+		j.Reason = pb.ReasonDependencyNever
 	default:
 		j.Reason = "Dependency"
 	}
@@ -455,7 +455,7 @@ func look(tx *state.Tx, j *pb.JobRecord) {
 	n := state.CloneJob(j)
 	weigh(tx, n)
 	if n.DependencyNever && killsOnInvalid(tx, n) {
-		endPending(tx, n, pb.JobState_JOB_CANCELLED, "DependencyNeverSatisfied")
+		endPending(tx, n, pb.JobState_JOB_CANCELLED, pb.ReasonDependencyNever)
 		return
 	}
 	if n.Dependency != j.Dependency || n.DependencyNever != j.DependencyNever || n.DependencyShown != j.DependencyShown ||

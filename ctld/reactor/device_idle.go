@@ -14,13 +14,6 @@ type IdleGPUs struct {
 	Action       string // mark, warn or cancel (gpu_idle_action=)
 }
 
-// What JobChanged says of it; mail is sent of the second.
-const (
-	WhatIdle   = "GPUs idle"
-	WhatWarned = "GPUs idle, user warned"
-	whatBusy   = "GPUs busy again"
-)
-
 // idleDetail begins what is said of a job that leaves its GPUs idle.
 const idleDetail = "idle GPUs: "
 
@@ -35,19 +28,19 @@ func (c IdleGPUs) Handle(tx *state.Tx) any {
 	switch {
 	case c.Since == "" && marked:
 		n.ReasonDetail = ""
-		tx.Emit(state.JobChanged{Job: n, What: whatBusy})
+		tx.Emit(state.JobChanged{Job: n, What: "GPUs busy again"})
 	case c.Since == "" || marked && c.Action != "cancel":
 	case c.Action == "cancel":
 		n.ReasonDetail = idleDetail + "nothing has run on them since " + c.Since +
 			"; cancelled by this cluster's rule (gpu_idle_action=cancel)"
 		n.SystemComment = joinText(n.SystemComment, n.ReasonDetail)
-		order(tx, n, "cancel", pb.JobState_JOB_CANCELLED, tx.Settings().SlurmUserUID)
+		order(tx, n, pb.StopCancel, pb.JobState_JOB_CANCELLED, tx.Settings().SlurmUserUID)
 	default:
 		n.ReasonDetail = idleDetail + "nothing has run on them since " + c.Since
 		n.SystemComment = joinText(n.SystemComment, n.ReasonDetail)
-		what := WhatIdle
+		what := state.WhatIdle
 		if c.Action == "warn" {
-			what = WhatWarned
+			what = state.WhatWarned
 		}
 		tx.Emit(state.JobChanged{Job: n, What: what})
 	}

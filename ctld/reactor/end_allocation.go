@@ -37,15 +37,12 @@ func (c EndAllocation) Handle(tx *state.Tx) any {
 	n.ExitStatus, n.Reason = c.Status, "None"
 	switch {
 	case c.Inactive != "":
-		final, n.Reason, n.ReasonDetail = pb.JobState_JOB_TIMEOUT, "InactiveLimit", c.Inactive
+		final, n.Reason, n.ReasonDetail = pb.JobState_JOB_TIMEOUT, pb.ReasonInactiveLimit, c.Inactive
 	case j.EndNs != 0 && tx.NowNS >= j.EndNs: // the nodes have ended it, and srun has heard of that before
 		final, n.Reason, n.ExitStatus = pb.JobState_JOB_TIMEOUT, "TimeLimit", 0
 	case c.Status != 0:
 		final, n.Reason = pb.JobState_JOB_FAILED, "NonZeroExitCode"
 	}
-	order(tx, n, doneWhy, final, 0)
+	order(tx, n, pb.StopDone, final, 0)
 	return Outcomes{Seq: tx.Seq}
 }
-
-// doneWhy is the StopReason of an attempt whose batch script, or whose salloc or srun, has ended.
-const doneWhy = "done"

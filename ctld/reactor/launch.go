@@ -19,9 +19,6 @@ const (
 	maxNodeFailures   = 3
 )
 
-// launchWhy is the StopReason of an attempt that a node could not start.
-const launchWhy = "launch"
-
 // jobFailure is Slurm's reason for a node that does not start batch jobs, for causes that its daemon does not find.
 const jobFailure = "batch job complete failure"
 
@@ -75,7 +72,7 @@ func launched(tx *state.Tx, j *pb.JobRecord, node string, r *pb.StepReport) {
 // began is true of a step that its node has been able to start, or that failed for reasons of its own.
 func began(r *pb.StepReport) bool {
 	switch r.GetExit().GetVerdict() {
-	case "exited", "signaled", "timeout", "oom", "output_failed":
+	case pb.VerdictExited, pb.VerdictSignaled, pb.VerdictTimeout, pb.VerdictOOM, pb.VerdictOutputFailed:
 		return true
 	case "":
 		return r.Phase == pb.StepPhase_STEP_RUNNING
@@ -86,9 +83,9 @@ func began(r *pb.StepReport) bool {
 // judgeLaunch is the verdict on a job that a node could not start.
 func judgeLaunch(tx *state.Tx, j *pb.JobRecord) verdict {
 	if mayRequeue(tx, j) {
-		return verdict{pb.JobState_JOB_PENDING, launchWhy, "", 0}
+		return verdict{pb.JobState_JOB_PENDING, pb.StopLaunch, "", 0}
 	}
-	return verdict{pb.JobState_JOB_NODE_FAIL, "done", "JobLaunchFailure", 0}
+	return verdict{pb.JobState_JOB_NODE_FAIL, pb.StopDone, pb.ReasonLaunchFailure, 0}
 }
 
 // holdUnstartable holds a job that goes back into the queue because no node has been able to start it. As in Slurm, its user may release
@@ -100,5 +97,5 @@ func holdUnstartable(n, attempt *pb.JobRecord) {
 	}
 	n.ReasonDetail = fmt.Sprintf("%d nodes in a row could not start it, the last one was %s: %s", n.LaunchFailures, attempt.FailedNode,
 		attempt.ReasonDetail)
-	n.Priority, n.HoldAdmin, n.Reason, n.LaunchFailures = 0, false, "launch_failed_requeued_held", 0
+	n.Priority, n.HoldAdmin, n.Reason, n.LaunchFailures = 0, false, pb.ReasonLaunchFailedHeld, 0
 }

@@ -10,9 +10,6 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// nodeFailWhy is the StopReason of a job or step that ends because one of its nodes has failed.
-const nodeFailWhy = "nodefail"
-
 // survives reports whether a job goes on without a node that has failed (--no-kill): one that runs, on others as well, and whose batch
 // script is not there.
 func survives(j *pb.JobRecord, node string) bool {
@@ -49,7 +46,7 @@ func shrink(tx *state.Tx, j *pb.JobRecord, node, why string) {
 	slices.Sort(names)
 	n.NodeList, n.NumNodes = hostlist.FoldSorted(names), uint32(len(names))
 	n.AllocTres = admit.TRES(n.NumCpus, mem, n.NumNodes) + admit.GresTRES(tx.Settings(), held)
-	x := &pb.ExitRecord{Verdict: "lost", Detail: why, EndNs: tx.NowNS, StoppedOnOrder: true}
+	x := &pb.ExitRecord{Verdict: pb.VerdictLost, Detail: why, EndNs: tx.NowNS, StoppedOnOrder: true}
 	n.DerivedStatus = max(n.DerivedStatus, stepsGone(tx, n, node, x))
 	charge(n, node, x)
 	tx.Emit(state.JobLeftNode{Job: n, Node: node})

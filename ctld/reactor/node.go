@@ -39,7 +39,8 @@ func (c NodeHello) Handle(tx *state.Tx) any {
 	awake(tx, n.Name)
 	markJobs(tx, tx.Node(c.Hello.Node))
 	for _, r := range c.Steps {
-		if r.GetExit().GetVerdict() != "lost" || !rebooted(state.AllocOn(tx.Job(r.GetKey().GetJobId()), c.Hello.Node), c.Hello.BootId) {
+		if r.GetExit().GetVerdict() != pb.VerdictLost || !rebooted(state.AllocOn(tx.Job(r.GetKey().GetJobId()), c.Hello.Node),
+			c.Hello.BootId) {
 			takeReport(tx, c.Hello.Node, r)
 		}
 	}
@@ -184,7 +185,7 @@ func loseRebooted(tx *state.Tx, node, boot string, steps []*pb.StepReport) {
 	has, named := map[uint32]bool{}, map[uint32]bool{}
 	for _, r := range steps {
 		named[r.GetKey().GetJobId()] = true
-		if r.GetExit().GetVerdict() != "lost" && !state.Numbered(r.GetKey().GetStep()) {
+		if r.GetExit().GetVerdict() != pb.VerdictLost && !state.Numbered(r.GetKey().GetStep()) {
 			has[r.GetKey().GetJobId()] = true
 		}
 	}
@@ -210,7 +211,7 @@ func lose(tx *state.Tx, j *pb.JobRecord, node, why string) {
 	n, waited := state.CloneJob(j), j.StateFlags&pb.JobPowerUp != 0
 	n.FailedNode = node
 	if n.StopReason == "" {
-		n.StopReason, n.StopState, n.Reason = nodeFailWhy, pb.JobState_JOB_NODE_FAIL, "NodeDown"
+		n.StopReason, n.StopState, n.Reason = pb.StopNodeFail, pb.JobState_JOB_NODE_FAIL, "NodeDown"
 		if mayRequeue(tx, j) || waited && tx.Settings().Power != nil && tx.Settings().Power.RequeueOnFail {
 			n.StopState = pb.JobState_JOB_PENDING
 		} else {
@@ -219,7 +220,7 @@ func lose(tx *state.Tx, j *pb.JobRecord, node, why string) {
 		n.StateFlags = n.StateFlags&^(pb.JobConfiguring|pb.JobPowerUp) | pb.JobCompleting
 		n.ReasonDetail, n.EndNs = why, max(tx.NowNS, n.StartNs)
 	}
-	x := &pb.ExitRecord{Verdict: "lost", Detail: why, EndNs: tx.NowNS, StoppedOnOrder: true}
+	x := &pb.ExitRecord{Verdict: pb.VerdictLost, Detail: why, EndNs: tx.NowNS, StoppedOnOrder: true}
 	leave(tx, n, node, x)
 	if waited {
 		unlaunched(tx, j.Id, x)

@@ -35,7 +35,7 @@ func preempt(tx *state.Tx, p *PlannedPreempt) bool {
 		n.StopState = pb.JobState_JOB_PENDING
 	}
 	if p.GraceS <= 0 {
-		order(tx, n, "preempt", n.StopState, tx.Settings().SlurmUserUID)
+		order(tx, n, pb.StopPreempt, n.StopState, tx.Settings().SlurmUserUID)
 		return true
 	}
 	n.PreemptNs = tx.NowNS + p.GraceS*1e9
@@ -50,7 +50,7 @@ func preempt(tx *state.Tx, p *PlannedPreempt) bool {
 // overdue ends preempted jobs whose grace is over.
 func overdue(tx *state.Tx, j *pb.JobRecord) {
 	if j.PreemptNs != 0 && j.PreemptNs <= tx.NowNS && j.StopReason == "" && j.State == pb.JobState_JOB_RUNNING {
-		order(tx, j, "preempt", j.StopState, tx.Settings().SlurmUserUID)
+		order(tx, j, pb.StopPreempt, j.StopState, tx.Settings().SlurmUserUID)
 	}
 }
 

@@ -38,9 +38,9 @@ func (c PrologDone) Handle(tx *state.Tx) any {
 	if c.Failed != "" {
 		n.ReasonDetail = "PrologSlurmctld failed: " + c.Failed
 		if mayRequeue(tx, j) {
-			order(tx, n, "prologslurmctld", pb.JobState_JOB_PENDING, 0)
+			order(tx, n, pb.StopPrologSlurmctld, pb.JobState_JOB_PENDING, 0)
 		} else {
-			order(tx, n, "cancel", pb.JobState_JOB_CANCELLED, tx.Settings().SlurmUserUID)
+			order(tx, n, pb.StopCancel, pb.JobState_JOB_CANCELLED, tx.Settings().SlurmUserUID)
 		}
 		return nil
 	}

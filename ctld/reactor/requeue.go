@@ -31,9 +31,9 @@ func exitCode(status uint32) uint8 { return uint8(status >> 8) }
 func requeueOfExit(tx *state.Tx, status uint32) string {
 	switch s := tx.Settings(); {
 	case slices.Contains(s.RequeueExit, exitCode(status)):
-		return state.RequeuedByExit
+		return pb.StopRequeueExit
 	case slices.Contains(s.RequeueExitHold, exitCode(status)):
-		return state.HeldByExit
+		return pb.StopRequeueExitHold
 	}
 	return ""
 }
@@ -58,7 +58,7 @@ func requeue(tx *state.Tx, c Caller, j *pb.JobRecord, why string, ends Ends) *pb
 			return p
 		}
 	}
-	if _, p := admit.Feasible(tx.View(), j.Spec, why != "requeue"); p != nil { // it would be ended for nothing
+	if _, p := admit.Feasible(tx.View(), j.Spec, why != pb.StopRequeue); p != nil { // it would be ended for nothing
 		return p.WithHint("use scontrol requeuehold, then scontrol update, to change its request")
 	}
 	switch {
@@ -82,7 +82,7 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 	why := j.StopReason
 	forgetAttempt(n)
 	n.Restarts++
-	if why == state.RequeuedByExit || why == state.HeldByExit {
+	if why == pb.StopRequeueExit || why == pb.StopRequeueExitHold {
 		n.ExitStatus = j.ExitStatus // it is shown while the job waits, as by Slurm
 	}
 	n.Partition = firstPartition(tx, n.Spec)
@@ -91,41 +91,41 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 	}
 	admit.Size(tx.View(), n)
 	n.Reason, n.ReasonDetail = "BeginTime", fmt.Sprintf("requeued (%s)", why)
-	if why == "preempt" {
+	if why == pb.StopPreempt {
 		n.ReasonDetail = "requeued: " + j.ReasonDetail
 	}
 	n.EligibleNs = tx.NowNS + int64(tx.Settings().RequeueDelayS)*1e9
-	if why == cronWhy {
+	if why == pb.StopCron {
 		runAgainAt(tx, n)
 	}
 	n.Spec = state.CloneSpec(n.Spec)
-	n.Spec.BeginNs, n.BeginDelayed = n.EligibleNs, why != cronWhy
+	n.Spec.BeginNs, n.BeginDelayed = n.EligibleNs, why != pb.StopCron
 	switch p := submitPriority(tx, n); {
 	case j.Priority == 0: // held while it ran
-		n.Reason, n.ReasonDetail = "JobHeldUser", ""
+		n.Reason, n.ReasonDetail = pb.ReasonHeldUser, ""
 		if n.HoldAdmin {
-			n.Reason = "JobHeldAdmin"
+			n.Reason = pb.ReasonHeldAdmin
 		}
 	case p > 1:
 		n.Priority = p // where it is computed, what it was is nearer than nothing
 	}
 	switch {
-	case why == "requeuehold", why == "specialexit":
+	case why == pb.StopRequeueHold, why == pb.StopSpecialExit:
 		// Slurm's words, in the place of a reason. Its user can release it, also when root has requeued it; the hold of an administrator
 		// from before stays one.
-		n.Priority, n.HoldAdmin, n.Reason, n.ReasonDetail = 0, j.HoldAdmin && j.Priority == 0, "job requeued in held state", ""
-		if why == "specialexit" {
+		n.Priority, n.HoldAdmin, n.Reason, n.ReasonDetail = 0, j.HoldAdmin && j.Priority == 0, pb.ReasonRequeuedHeld, ""
+		if why == pb.StopSpecialExit {
 			n.StateFlags = pb.JobSpecialExit
 		}
-	case why == state.HeldByExit: // held as if by its user, who can release it
-		n.Priority, n.HoldAdmin, n.Reason, n.StateFlags = 0, false, "JobHeldUser", pb.JobSpecialExit
+	case why == pb.StopRequeueExitHold: // held as if by its user, who can release it
+		n.Priority, n.HoldAdmin, n.Reason, n.StateFlags = 0, false, pb.ReasonHeldUser, pb.JobSpecialExit
 		n.ReasonDetail = fmt.Sprintf("its script ended with exit code %d, one of RequeueExitHold", exitCode(n.ExitStatus))
-	case why == state.RequeuedByExit && n.Priority != 0:
+	case why == pb.StopRequeueExit && n.Priority != 0:
 		n.ReasonDetail = fmt.Sprintf("requeued: its script ended with exit code %d, one of RequeueExit", exitCode(n.ExitStatus))
-	case why == launchWhy:
+	case why == pb.StopLaunch:
 		holdUnstartable(n, j)
-	case why == "prolog" && tx.Settings().HoldOnPrologFail:
-		n.Priority, n.HoldAdmin, n.Reason = 0, true, "launch_failed_requeued_held"
+	case why == pb.StopProlog && tx.Settings().HoldOnPrologFail:
+		n.Priority, n.HoldAdmin, n.Reason = 0, true, pb.ReasonLaunchFailedHeld
 		n.ReasonDetail = "the prolog failed on node " + j.FailedNode
 	}
 	if n.Dependency != "" { // of one that had not run: while it did not wait, nobody told it what became of others

@@ -218,12 +218,12 @@ func runLost(tx *state.Tx, n *pb.JobRecord) *pb.ExitRecord {
 	l := n.Lost
 	x := &pb.ExitRecord{Verdict: l.Verdict, WaitStatus: l.WaitStatus, Detail: l.Detail, StopReason: l.StopReason}
 	switch {
-	case l.Verdict == "exited" && n.Spec.Interactive: // as in decide
-		if x.Verdict = "timeout"; l.StopReason != "" {
-			x.Verdict = "cancelled"
+	case l.Verdict == pb.VerdictExited && n.Spec.Interactive: // as in decide
+		if x.Verdict = pb.VerdictTimeout; l.StopReason != "" {
+			x.Verdict = pb.VerdictCancelled
 		}
 	case l.Verdict == "" || l.Key.Step != pb.BatchStep:
-		x = &pb.ExitRecord{Verdict: "unknown",
+		x = &pb.ExitRecord{Verdict: pb.VerdictUnknown,
 			Detail: "the controller's state was restored from a backup, and no node knows how its last run ended"}
 	}
 	n.State, n.BatchHost = pb.JobState_JOB_RUNNING, l.Nodes[0]
@@ -241,19 +241,17 @@ func runLost(tx *state.Tx, n *pb.JobRecord) *pb.ExitRecord {
 // judgeStopped is what becomes of an attempt that ended by an order which the state does not know: what the order was for.
 func judgeStopped(tx *state.Tx, j *pb.JobRecord, x *pb.ExitRecord) (v verdict, known bool) {
 	switch x.StopReason {
-	case "requeue", "requeuehold", "specialexit", "prolog", "prologslurmctld", launchWhy, "preempt":
+	case pb.StopRequeue, pb.StopRequeueHold, pb.StopSpecialExit, pb.StopProlog, pb.StopPrologSlurmctld, pb.StopLaunch, pb.StopPreempt:
 		if mayRequeue(tx, j) {
 			return verdict{pb.JobState_JOB_PENDING, x.StopReason, "", 0}, true
 		}
-		if x.StopReason == "preempt" {
+		if x.StopReason == pb.StopPreempt {
 			return verdict{pb.JobState_JOB_PREEMPTED, x.StopReason, "None", 0}, true
 		}
-		return judge(tx, j, &pb.ExitRecord{Verdict: "unknown"}), true
-	case nodeFailWhy, agentUnknown, doneWhy: // the last: salloc or srun has given it back, and nodes do not know with which status
-		return judge(tx, j, &pb.ExitRecord{Verdict: "unknown"}), true
+		return judge(tx, j, &pb.ExitRecord{Verdict: pb.VerdictUnknown}), true
+	case pb.StopNodeFail, pb.StopUnknown, pb.StopDone:
+		// The last: salloc or srun has given it back, and nodes do not know with which status.
+		return judge(tx, j, &pb.ExitRecord{Verdict: pb.VerdictUnknown}), true
 	}
 	return verdict{}, false
 }
-
-// agentUnknown is why a node ends what the controller does not know (package agent).
-const agentUnknown = "unknown"

@@ -20,7 +20,7 @@ func takeStepReport(tx *state.Tx, j *pb.JobRecord, node string, r *pb.StepReport
 		return
 	}
 	x := ownTime(tx, node, r.EndedAgoNs, boundExit(r.Exit))
-	if x.Verdict == "node_failed" && x.NodeFault != "" {
+	if x.Verdict == pb.VerdictNodeFailed && x.NodeFault != "" {
 		nodeFault(tx, node, x.NodeFault)
 	}
 	status := leaveStep(tx, j, s, node, x)
@@ -36,9 +36,9 @@ func takeStepReport(tx *state.Tx, j *pb.JobRecord, node string, r *pb.StepReport
 func stepsGone(tx *state.Tx, j *pb.JobRecord, node string, x *pb.ExitRecord) (status uint32) {
 	for _, s := range tx.Steps(j.Id).Live() {
 		if s.Attempt == j.Attempt && state.StepOn(s, node) != nil {
-			lost := &pb.ExitRecord{Verdict: "lost", Detail: x.Detail, EndNs: tx.NowNS}
-			if x.Verdict != "lost" && x.Verdict != "unknown" && x.Verdict != "forgotten" { // the node does not know
-				lost.Verdict = "cancelled"
+			lost := &pb.ExitRecord{Verdict: pb.VerdictLost, Detail: x.Detail, EndNs: tx.NowNS}
+			if x.Verdict != pb.VerdictLost && x.Verdict != pb.VerdictUnknown && x.Verdict != pb.VerdictForgotten { // the node does not know
+				lost.Verdict = pb.VerdictCancelled
 			}
 			status = max(status, leaveStep(tx, j, s, node, lost))
 		}
@@ -55,7 +55,7 @@ func leaveStep(tx *state.Tx, j *pb.JobRecord, s *pb.StepRecord, node string, x *
 	for i, part := range n.Nodes {
 		if part.Node == node {
 			part = pb.ShallowCopy(part)
-			part.Ended, part.Lost, part.Usage = true, x.Verdict == "lost", usageOf(x)
+			part.Ended, part.Lost, part.Usage = true, x.Verdict == pb.VerdictLost, usageOf(x)
 			n.Nodes[i] = part
 		}
 		left = left || !part.Ended
@@ -71,8 +71,8 @@ func leaveStep(tx *state.Tx, j *pb.JobRecord, s *pb.StepRecord, node string, x *
 	}
 	n.StateFlags |= pb.JobCompleting
 	if left {
-		if x.Verdict == "lost" && n.StopReason == "" && !s.Spec.GetNoKill() { // the others end with it
-			n.StopReason, n.Reason = nodeFailWhy, cmp.Or(n.Reason, x.Detail)
+		if x.Verdict == pb.VerdictLost && n.StopReason == "" && !s.Spec.GetNoKill() { // the others end with it
+			n.StopReason, n.Reason = pb.StopNodeFail, cmp.Or(n.Reason, x.Detail)
 		}
 		tx.Emit(state.StepChanged{Step: n, What: "gone from a node"})
 		return 0
@@ -103,18 +103,18 @@ func usageOf(x *pb.ExitRecord) *pb.StepUsage {
 // judgeStep is the state of a step that ends on a node as the record says.
 func judgeStep(s *pb.StepRecord, x *pb.ExitRecord) pb.JobState {
 	switch x.Verdict {
-	case "timeout":
+	case pb.VerdictTimeout:
 		if s.LimitNs == 0 { // that of its job
 			return pb.JobState_JOB_CANCELLED
 		}
 		return pb.JobState_JOB_TIMEOUT
-	case "oom":
+	case pb.VerdictOOM:
 		return pb.JobState_JOB_OUT_OF_MEMORY
-	case "lost", "node_failed":
+	case pb.VerdictLost, pb.VerdictNodeFailed:
 		return pb.JobState_JOB_NODE_FAIL
-	case "cancelled", "signaled": // Slurm ends a step of which a task was killed, and shows it so
+	case pb.VerdictCancelled, pb.VerdictSignaled: // Slurm ends a step of which a task was killed, and shows it so
 		return pb.JobState_JOB_CANCELLED
-	case "exited":
+	case pb.VerdictExited:
 		if x.WaitStatus == 0 && !x.StoppedOnOrder {
 			return pb.JobState_JOB_COMPLETED
 		}

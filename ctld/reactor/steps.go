@@ -64,7 +64,7 @@ func unkillable(tx *state.Tx, j *pb.JobRecord, node string, x *pb.ExitRecord) {
 // sameEpoch: the report is of the attempt that the job is in. A node that can no longer read what it was given (its disk lost it in
 // a power cut) reports the step as lost, with epoch 0: job and attempt tell which, and it must not be started again.
 func sameEpoch(j *pb.JobRecord, r *pb.StepReport) bool {
-	return r.Key.Epoch == j.Epoch || r.Key.Epoch == 0 && r.GetExit().GetVerdict() == "lost"
+	return r.Key.Epoch == j.Epoch || r.Key.Epoch == 0 && r.GetExit().GetVerdict() == pb.VerdictLost
 }
 
 // leave records that nothing of the job is left on a node, and ends the job when that decides it.
@@ -89,11 +89,11 @@ func leave(tx *state.Tx, j *pb.JobRecord, node string, x *pb.ExitRecord) {
 // decide gives n its final state when this report decides it: the batch node's report always does, another node's only when
 // it ended without having been told to.
 func decide(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
-	if x.Verdict == "prolog_failed" {
+	if x.Verdict == pb.VerdictPrologFailed {
 		n.FailedNode = node
 		drain(tx, node, "Prolog error: "+x.Detail)
 	}
-	if x.Verdict == "node_failed" {
+	if x.Verdict == pb.VerdictNodeFailed {
 		notLaunched(tx, n, node, x)
 	} else {
 		n.LaunchFailures = 0
@@ -113,16 +113,17 @@ func decide(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
 	if node != n.BatchHost {
 		n.FailedNode = node
 	}
-	if x.Verdict == "exited" && state.HolderOn(n, node) == pb.ExternStep { // what only holds a node ends by itself at its time limit alone
-		if x.Verdict = "timeout"; x.StoppedOnOrder { // one that a restore of a backup has lost
-			x.Verdict = "cancelled"
+	// What only holds a node ends by itself at its time limit alone.
+	if x.Verdict == pb.VerdictExited && state.HolderOn(n, node) == pb.ExternStep {
+		if x.Verdict = pb.VerdictTimeout; x.StoppedOnOrder { // one that a restore of a backup has lost
+			x.Verdict = pb.VerdictCancelled
 		}
 	}
 	v := judge(tx, n, x)
 	n.StopReason, n.StopState = v.stop, v.state
 	n.ExitStatus = v.status
 	n.Reason, n.ReasonDetail = v.reason, x.Detail
-	if v.reason == "JobLaunchFailure" && x.Detail != "" {
+	if v.reason == pb.ReasonLaunchFailure && x.Detail != "" {
 		n.SystemComment = joinText(n.SystemComment, x.Detail) // stays with the job in accounting
 	}
 	n.StateFlags |= pb.JobCompleting
@@ -137,7 +138,7 @@ func decide(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
 
 // stoppedStatus is what the exit status shows of a job that was told to stop: the signal that ended it, as Slurm prints 0:15.
 func stoppedStatus(n *pb.JobRecord, x *pb.ExitRecord) uint32 {
-	if x.WaitStatus&0x7f != 0 || n.StopReason == "cancel" {
+	if x.WaitStatus&0x7f != 0 || n.StopReason == pb.StopCancel {
 		return uint32(unix.SIGTERM)
 	}
 	return x.WaitStatus
@@ -158,44 +159,45 @@ const oomStatus = 125
 
 func judge(tx *state.Tx, j *pb.JobRecord, x *pb.ExitRecord) verdict {
 	switch x.Verdict {
-	case "exited":
+	case pb.VerdictExited:
 		if why := requeueOfExit(tx, x.WaitStatus); why != "" {
 			return verdict{pb.JobState_JOB_PENDING, why, "", x.WaitStatus}
 		}
 		if x.WaitStatus == 0 {
-			return verdict{pb.JobState_JOB_COMPLETED, doneWhy, "None", 0}
+			return verdict{pb.JobState_JOB_COMPLETED, pb.StopDone, "None", 0}
 		}
-		return verdict{pb.JobState_JOB_FAILED, doneWhy, "NonZeroExitCode", x.WaitStatus}
-	case "signaled":
+		return verdict{pb.JobState_JOB_FAILED, pb.StopDone, "NonZeroExitCode", x.WaitStatus}
+	case pb.VerdictSignaled:
 		sig := unix.Signal(x.WaitStatus & 0x7f)
-		return verdict{pb.JobState_JOB_FAILED, doneWhy, fmt.Sprintf("RaisedSignal:%d(%s)", int(sig), signalWord(sig)), x.WaitStatus & 0x7f}
-	case "timeout":
-		return verdict{pb.JobState_JOB_TIMEOUT, "timeout", "TimeLimit", 0}
-	case "oom":
-		return verdict{pb.JobState_JOB_OUT_OF_MEMORY, doneWhy, "OutOfMemory", oomStatus}
-	case "output_failed":
-		return verdict{pb.JobState_JOB_FAILED, doneWhy, "JobLaunchFailure", launchFailed}
-	case "node_failed":
+		return verdict{pb.JobState_JOB_FAILED, pb.StopDone, fmt.Sprintf("RaisedSignal:%d(%s)", int(sig), signalWord(sig)),
+			x.WaitStatus & 0x7f}
+	case pb.VerdictTimeout:
+		return verdict{pb.JobState_JOB_TIMEOUT, pb.StopTimeout, "TimeLimit", 0}
+	case pb.VerdictOOM:
+		return verdict{pb.JobState_JOB_OUT_OF_MEMORY, pb.StopDone, "OutOfMemory", oomStatus}
+	case pb.VerdictOutputFailed:
+		return verdict{pb.JobState_JOB_FAILED, pb.StopDone, pb.ReasonLaunchFailure, launchFailed}
+	case pb.VerdictNodeFailed:
 		return judgeLaunch(tx, j)
-	case "prolog_failed":
+	case pb.VerdictPrologFailed:
 		if mayRequeue(tx, j) {
-			return verdict{pb.JobState_JOB_PENDING, "prolog", "", 0}
+			return verdict{pb.JobState_JOB_PENDING, pb.StopProlog, "", 0}
 		}
-		return verdict{pb.JobState_JOB_FAILED, doneWhy, "Prolog", 1 << 8}
-	case "unknown":
+		return verdict{pb.JobState_JOB_FAILED, pb.StopDone, pb.ReasonProlog, 1 << 8}
+	case pb.VerdictUnknown:
 		if mayRequeue(tx, j) {
-			return verdict{pb.JobState_JOB_PENDING, nodeFailWhy, "", 0}
+			return verdict{pb.JobState_JOB_PENDING, pb.StopNodeFail, "", 0}
 		}
-		return verdict{pb.JobState_JOB_NODE_FAIL, doneWhy, "NodeDown", 0}
-	case "lost", "forgotten":
-		return verdict{pb.JobState_JOB_NODE_FAIL, doneWhy, "NodeDown", 0}
-	case "cancelled":
+		return verdict{pb.JobState_JOB_NODE_FAIL, pb.StopDone, "NodeDown", 0}
+	case pb.VerdictLost, pb.VerdictForgotten:
+		return verdict{pb.JobState_JOB_NODE_FAIL, pb.StopDone, "NodeDown", 0}
+	case pb.VerdictCancelled:
 		if v, known := judgeStopped(tx, j, x); known {
 			return v
 		}
-		return verdict{pb.JobState_JOB_CANCELLED, "cancel", "None", uint32(unix.SIGTERM)}
+		return verdict{pb.JobState_JOB_CANCELLED, pb.StopCancel, "None", uint32(unix.SIGTERM)}
 	}
-	return verdict{pb.JobState_JOB_FAILED, doneWhy, "JobLaunchFailure", max(x.WaitStatus, 1<<8)}
+	return verdict{pb.JobState_JOB_FAILED, pb.StopDone, pb.ReasonLaunchFailure, max(x.WaitStatus, 1<<8)}
 }
 
 // settle ends the attempt once nothing is left of it on any node: the terminal record, or back into the queue.
@@ -207,13 +209,9 @@ func settle(tx *state.Tx, j *pb.JobRecord) {
 
 // finish ends an attempt of which nothing is left, and whose EpilogSlurmctld has run.
 func finish(tx *state.Tx, j *pb.JobRecord) {
-	switch j.StopReason {
-	case "prologslurmctld", "requeue", "requeuehold", "specialexit", "nodefail", "prolog", launchWhy, "preempt", state.RequeuedByExit,
-		state.HeldByExit:
-		if j.StopState == pb.JobState_JOB_PENDING {
-			backToQueue(tx, j)
-			return
-		}
+	if pb.Requeues(j.StopReason) && j.StopState == pb.JobState_JOB_PENDING {
+		backToQueue(tx, j)
+		return
 	}
 	n := state.CloneJob(j)
 	n.StateFlags &^= pb.JobCompleting | pb.JobStopped | pb.JobConfiguring | pb.JobPowerUp

@@ -49,7 +49,7 @@ func (c Submit) Handle(tx *state.Tx) any {
 	j.SubmitNs = tx.NowNS
 	j.EligibleNs = max(tx.NowNS, j.Spec.BeginNs)
 	if j.Spec.Hold {
-		j.Reason, j.Priority = "JobHeldUser", 0
+		j.Reason, j.Priority = pb.ReasonHeldUser, 0
 		if j.Spec.BeginNs <= tx.NowNS {
 			j.EligibleNs = 0
 		}

@@ -309,9 +309,9 @@ func setPriority(e *jobEdit, _, value string) *pb.Problem {
 	case n == 0:
 		e.job.Priority, e.job.HoldAdmin = 0, e.caller.Operator
 		if e.pending {
-			e.job.Reason = "JobHeldUser"
+			e.job.Reason = pb.ReasonHeldUser
 			if e.caller.Operator {
-				e.job.Reason = "JobHeldAdmin"
+				e.job.Reason = pb.ReasonHeldAdmin
 			}
 		}
 		return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/nodeport"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/internal/mtls"
+	"github.com/sluice-hpc/sluice/internal/test/output"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/grpc"
@@ -33,7 +34,7 @@ type port struct {
 	dir    string // of the authority
 	addr   string
 	relays *RelayServer
-	log    *lockedLog
+	log    *output.Buffer
 
 	mu    sync.Mutex
 	roots map[string]bool
@@ -47,28 +48,10 @@ func (p *port) Root(host string) bool {
 
 func (p *port) Login(host string) bool { return host == "work" }
 
-// lockedLog is a log that may be read while it is written.
-type lockedLog struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lockedLog) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func servePort(t *testing.T, prepare ...func(*Local)) *port {
 	t.Helper()
 	p := &port{server: serve(t, prepare...), dir: filepath.Join(t.TempDir(), "tls"), roots: map[string]bool{"trusted": true},
-		log: &lockedLog{}}
+		log: &output.Buffer{}}
 	if err := ca.Ensure(p.dir); err != nil {
 		t.Fatal(err)
 	}

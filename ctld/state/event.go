@@ -159,6 +159,12 @@ func (e JobForgotten) apply(tx *Tx) {
 }
 func (e JobForgotten) Attrs() []any { return []any{"job", e.ID} }
 
+// What JobChanged says of a job that leaves its GPUs idle; mail is sent of the second.
+const (
+	WhatIdle   = "GPUs idle"
+	WhatWarned = "GPUs idle, user warned"
+)
+
 // WhatLost is said of a node that has what a restored state does not know.
 const WhatLost = "has attempts that the restored state does not know"
 

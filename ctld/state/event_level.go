@@ -17,11 +17,11 @@ func EventLevel(e Event) slog.Level {
 	case JobSubmitted, JobChanged, JobLeftNode, StepCreated, StepChanged, StepEnded:
 		return slog.LevelDebug
 	case JobEnded:
-		if s := e.Job.State; s == pb.JobState_JOB_NODE_FAIL || s == pb.JobState_JOB_BOOT_FAIL || e.Job.Reason == "JobLaunchFailure" {
+		if s := e.Job.State; s == pb.JobState_JOB_NODE_FAIL || s == pb.JobState_JOB_BOOT_FAIL || e.Job.Reason == pb.ReasonLaunchFailure {
 			return slog.LevelWarn
 		}
 	case JobRequeued:
-		if e.Why == "nodefail" || e.Why == "launch" || e.Why == "prolog" {
+		if e.Why == pb.StopNodeFail || e.Why == pb.StopLaunch || e.Why == pb.StopProlog {
 			return slog.LevelWarn
 		}
 	case NodeChanged:

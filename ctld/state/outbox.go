@@ -104,12 +104,6 @@ func (e AttemptsStored) apply(tx *Tx) {
 // Attrs is nil: nobody looks for it in the log.
 func (e AttemptsStored) Attrs() []any { return nil }
 
-// Why a job is requeued whose script ended with a code of RequeueExit or RequeueExitHold.
-const (
-	RequeuedByExit = "requeueexit"
-	HeldByExit     = "requeueexithold"
-)
-
 // EndedAttempt is the record of an attempt as it ended, when the job goes back into the queue for the reason why.
 func EndedAttempt(old *pb.JobRecord, why string, nowNS int64) *pb.JobRecord {
 	n := CloneJob(old)
@@ -122,11 +116,11 @@ func EndedAttempt(old *pb.JobRecord, why string, nowNS int64) *pb.JobRecord {
 		return n
 	}
 	switch why {
-	case "nodefail":
+	case pb.StopNodeFail:
 		n.State = pb.JobState_JOB_NODE_FAIL
-	case "preempt":
+	case pb.StopPreempt:
 		n.State = pb.JobState_JOB_PREEMPTED
-	case RequeuedByExit, HeldByExit: // requeued, and yet it ended by itself
+	case pb.StopRequeueExit, pb.StopRequeueExitHold: // requeued, and yet it ended by itself
 		n.StateFlags |= pb.JobRequeued
 		n.State = pb.JobState_JOB_FAILED
 		if n.ExitStatus == 0 {

@@ -177,9 +177,9 @@ func (r *round) orphaned(k Key) string {
 		if order.GetStopReason() != "" {
 			return order.GetStopReason()
 		}
-		return "done"
+		return pb.StopDone
 	case s.Phase >= pb.StepPhase_STEP_COMPLETING:
-		return "done"
+		return pb.StopDone
 	}
 	return ""
 }
@@ -196,7 +196,7 @@ func (r *round) kill(k Key, s State, why string) {
 	if s.Applied.Want == pb.StepWant_WANT_KILL {
 		return
 	}
-	order := &pb.StepOrder{Key: k.Proto(), Want: pb.StepWant_WANT_KILL, StopReason: "unknown"}
+	order := &pb.StepOrder{Key: k.Proto(), Want: pb.StepWant_WANT_KILL, StopReason: pb.StopUnknown}
 	r.add(Action{Kind: Control, Key: k, Order: order, Detail: why})
 }
 
@@ -206,7 +206,7 @@ func (r *round) missing(k Key, o *pb.StepOrder) {
 	case pb.StepWant_WANT_RUN:
 		r.run(k, o)
 	case pb.StepWant_WANT_STOP, pb.StepWant_WANT_KILL:
-		r.add(Action{Kind: Refuse, Key: k, Order: o, Verdict: "cancelled", Detail: "it was not running on this node"})
+		r.add(Action{Kind: Refuse, Key: k, Order: o, Verdict: pb.VerdictCancelled, Detail: "it was not running on this node"})
 	case pb.StepWant_WANT_TELL:
 		r.tell(k)
 	}
@@ -214,10 +214,11 @@ func (r *round) missing(k Key, o *pb.StepOrder) {
 
 // tell answers for what a restored controller believes to be here.
 func (r *round) tell(k Key) {
-	a := Action{Kind: Refuse, Key: k, Verdict: "unknown",
+	a := Action{Kind: Refuse, Key: k, Verdict: pb.VerdictUnknown,
 		Detail: "the controller's state was restored from a backup, and this node has no record of what became of the job"}
 	if !k.Holder() {
-		a.Verdict, a.Detail = "lost", "the controller's state was restored from a backup, and this node has no record of what became of the step"
+		a.Verdict, a.Detail = pb.VerdictLost,
+			"the controller's state was restored from a backup, and this node has no record of what became of the step"
 	}
 	r.add(a)
 }
@@ -229,11 +230,11 @@ func (r *round) run(k Key, o *pb.StepOrder) {
 	newest := r.d.newest(k.Job)
 	switch {
 	case k.Epoch < newest:
-		refuse("launch_failed", "epoch %d is older than %d, which this node has seen for job %d", k.Epoch, newest, k.Job)
+		refuse(pb.VerdictLaunchFailed, "epoch %d is older than %d, which this node has seen for job %d", k.Epoch, newest, k.Job)
 	case r.d.started[k]:
-		refuse("lost", "this attempt has run on this node already")
+		refuse(pb.VerdictLost, "this attempt has run on this node already")
 	case r.orphaned(k) != "" && !r.expected(k):
-		refuse("cancelled", "the allocation has ended on this node")
+		refuse(pb.VerdictCancelled, "the allocation has ended on this node")
 	case o.Launch == nil, r.blocked(k), !r.held(k):
 		// Wait: for the launch, which comes in a message of its own when many are due, for the holder of the step's allocation, or for
 		// other attempts, which are being killed.

@@ -14,11 +14,11 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/sluice-hpc/sluice/internal/test/leaktest"
+	"github.com/sluice-hpc/sluice/internal/test/output"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"go.uber.org/goleak"
@@ -88,30 +88,12 @@ func serve(t *testing.T, cert tls.Certificate, pool *x509.CertPool, addr string)
 	return l.Addr().String(), s
 }
 
-// words keeps what was logged.
-type words struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (w *words) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.Write(p)
-}
-
-func (w *words) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.String()
-}
-
 // connect runs a link until the test ends.
-func connect(t *testing.T, o Options) (<-chan Event, *words) {
+func connect(t *testing.T, o Options) (<-chan Event, *output.Buffer) {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &words{}
+	w := &output.Buffer{}
 	o.Log = slog.New(slog.NewTextHandler(w, nil))
 	o.MinBackoff, o.MaxBackoff = time.Millisecond, 20*time.Millisecond
 	events, ended := make(chan Event), make(chan struct{})

@@ -93,9 +93,9 @@ func (s *step) due() {
 	case d > 0:
 		s.timer.Reset(d)
 	case timeout:
-		s.done("timeout", uint32(unix.SIGTERM), false)
+		s.done(pb.VerdictTimeout, uint32(unix.SIGTERM), false)
 	default:
-		s.done("exited", s.script.status<<8, false)
+		s.done(pb.VerdictExited, s.script.status<<8, false)
 	}
 }
 
@@ -104,11 +104,11 @@ func (s *step) order(o *pb.StepOrder) {
 	if o.Want == pb.StepWant_WANT_STOP || o.Want == pb.StepWant_WANT_KILL {
 		switch {
 		case s.hold:
-			s.done("exited", 0, true)
-		case o.StopReason == "timeout":
-			s.done("timeout", uint32(unix.SIGTERM), true)
+			s.done(pb.VerdictExited, 0, true)
+		case o.StopReason == pb.StopTimeout:
+			s.done(pb.VerdictTimeout, uint32(unix.SIGTERM), true)
 		default:
-			s.done("cancelled", uint32(unix.SIGTERM), true)
+			s.done(pb.VerdictCancelled, uint32(unix.SIGTERM), true)
 		}
 		return
 	}
@@ -126,7 +126,7 @@ func (s *step) order(o *pb.StepOrder) {
 	}
 	switch {
 	case deadly != 0 && !s.hold && s.frozen == 0:
-		s.done("signaled", deadly, false)
+		s.done(pb.VerdictSignaled, deadly, false)
 		return
 	case news:
 		s.l.report(s)

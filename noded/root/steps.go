@@ -382,8 +382,8 @@ func (r *Root) fail(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) 
 	f := o.GetFail()
 	if x := r.past.of(f.Exit.Key); x != nil { // what it came to stands
 		f.Exit = proto.CloneOf(x)
-	} else if f.Exit.Verdict == "unknown" && r.past.forgotten(f.Exit.Key) {
-		f.Exit.Verdict = "forgotten"
+	} else if f.Exit.Verdict == pb.VerdictUnknown && r.past.forgotten(f.Exit.Key) {
+		f.Exit.Verdict = pb.VerdictForgotten
 		f.Exit.Detail = fmt.Sprintf("the controller's state was restored from a backup, and this node knows only what became of its "+
 			"last %d jobs: the job has most likely ended here, and is not started again", mostPast)
 	}

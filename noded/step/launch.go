@@ -214,7 +214,7 @@ func (r *Runner) bury(name string, b *pb.Bundle, key *pb.StepKey) (*pb.StepRepor
 	if exit != nil {
 		return ended(exit.Key, exit), nil
 	}
-	exit = &pb.ExitRecord{Key: key, Verdict: "lost", EndNs: time.Now().UnixNano(),
+	exit = &pb.ExitRecord{Key: key, Verdict: pb.VerdictLost, EndNs: time.Now().UnixNano(),
 		Detail: "the process that watched over it died; what was left of it has been killed"}
 	if err := folder.WriteExit(dir, exit); err != nil {
 		return nil, err

@@ -384,13 +384,13 @@ func (c *crew) part(rec *pb.ExitRecord, failed bool) {
 	_ = c.wire.conn.NetConn().SetDeadline(time.Now().Add(lastWords))
 	if failed {
 		f := &pb.StepFailed{Verdict: rec.Verdict, Detail: rec.Detail}
-		if syscall.WaitStatus(rec.WaitStatus).Exited() && rec.Verdict == "exited" {
+		if syscall.WaitStatus(rec.WaitStatus).Exited() && rec.Verdict == pb.VerdictExited {
 			f.Errno = uint32(syscall.WaitStatus(rec.WaitStatus).ExitStatus())
 		}
 		_ = c.wire.message(stepwire.Failed, stepwire.All, f)
 	}
 	ended := &pb.StepEnded{Verdict: rec.Verdict, Detail: rec.Detail, WaitStatus: rec.WaitStatus}
-	if failed && rec.Verdict == launchFailed {
+	if failed && rec.Verdict == pb.VerdictLaunchFailed {
 		ended.Detail = "" // it has been said
 	}
 	_ = c.wire.message(stepwire.Ended, stepwire.All, ended)

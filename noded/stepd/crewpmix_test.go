@@ -129,7 +129,7 @@ func TestPMIxServerThatDoesNotStart(t *testing.T) {
 					if said := strings.Join(s.Said, "\n"); rec.WaitStatus != 3<<8 || c.server != "" && !strings.Contains(said, c.detail) {
 						t.Errorf("%v, said %q", rec, said)
 					}
-				} else if rec.Verdict != launchFailed || rec.WaitStatus != 1<<8 || !strings.Contains(rec.Detail, c.detail) {
+				} else if rec.Verdict != pb.VerdictLaunchFailed || rec.WaitStatus != 1<<8 || !strings.Contains(rec.Detail, c.detail) {
 					t.Errorf("%v, want %q", rec, c.detail)
 				}
 			})

@@ -39,7 +39,7 @@ func (r *run) heard(ev wireEvent) {
 		r.reached(ev)
 	case wireFailed:
 		if r.f.stop == "" {
-			r.f.failed, r.f.detail = launchFailed, ev.err.Error()
+			r.f.failed, r.f.detail = pb.VerdictLaunchFailed, ev.err.Error()
 			r.log.Warn("a step cannot begin", "step", r.b.Key.GetStep(), "err", ev.err)
 			r.gone()
 		}
@@ -47,7 +47,7 @@ func (r *run) heard(ev wireEvent) {
 		r.crew.lose()
 		if !r.b.Step.NoKill && r.phase < pb.StepPhase_STEP_COMPLETING {
 			r.f.detail = cmp.Or(r.f.detail, "the connection to srun has ended")
-			r.stop("cancel", false, now)
+			r.stop(pb.StopCancel, false, now)
 		}
 	case wireSignal:
 		r.signalTasks(unix.Signal(ev.sig))
@@ -55,14 +55,11 @@ func (r *run) heard(ev wireEvent) {
 		if r.f.stop != "" { // the end of its job, say, which ends srun as well, and gives the tasks KillWait
 			return
 		}
-		r.stopNow("cancel", false, now)
+		r.stopNow(pb.StopCancel, false, now)
 	case wireStop:
-		r.stopNow("cancel", false, now)
+		r.stopNow(pb.StopCancel, false, now)
 	}
 }
-
-// launchFailed is the verdict on a step whose srun could not be reached, or did not say what to execute.
-const launchFailed = "launch_failed"
 
 // reached begins what srun has said.
 func (r *run) reached(ev wireEvent) {
@@ -75,7 +72,7 @@ func (r *run) reached(ev wireEvent) {
 	r.tell = &teller{file: lines{c.wire}, closed: make(chan struct{})}
 	c.tell = r.tell
 	if err := c.plan(); err != nil {
-		r.f.failed, r.f.detail = launchFailed, err.Error()
+		r.f.failed, r.f.detail = pb.VerdictLaunchFailed, err.Error()
 		r.f.status, r.f.hasStatus = syscall.WaitStatus(1<<8), true
 		r.gone()
 		return

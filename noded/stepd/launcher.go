@@ -207,7 +207,7 @@ func (l *launcher) asUser(b *pb.Bundle) (files stdio, note string, err error) {
 }
 
 func failure(err error) *event {
-	ev := &event{kind: evFailed, verdict: nodeFailed, detail: err.Error()}
+	ev := &event{kind: evFailed, verdict: pb.VerdictNodeFailed, detail: err.Error()}
 	var fe *fileError
 	var xe *execError
 	var ce *containerError
@@ -215,17 +215,17 @@ func failure(err error) *event {
 	var de *diedError
 	switch {
 	case errors.As(err, &fe):
-		ev.verdict = "output_failed"
+		ev.verdict = pb.VerdictOutputFailed
 		ev.status = slurmIOFailed
 	case errors.As(err, &pe):
-		ev.verdict, ev.status = launchFailed, syscall.WaitStatus(1<<8)
+		ev.verdict, ev.status = pb.VerdictLaunchFailed, syscall.WaitStatus(1<<8)
 	case errors.As(err, &xe):
 		// As with Slurm's slurmstepd, the exit code is the errno of execve.
-		ev.verdict, ev.status = "exited", syscall.WaitStatus(uint32(xe.errno)<<8)
+		ev.verdict, ev.status = pb.VerdictExited, syscall.WaitStatus(uint32(xe.errno)<<8)
 	case errors.As(err, &ce):
-		ev.verdict, ev.status = launchFailed, syscall.WaitStatus(1<<8)
+		ev.verdict, ev.status = pb.VerdictLaunchFailed, syscall.WaitStatus(1<<8)
 	case errors.As(err, &de):
-		ev.verdict, ev.status = "signaled", de.status
+		ev.verdict, ev.status = pb.VerdictSignaled, de.status
 	}
 	ev.hasStatus = true
 	ev.broken = distrust(err) != nil

@@ -20,9 +20,9 @@ func (r *run) apply(o *pb.StepOrder) {
 		r.limit.set(o.LimitS, o.EndNs, moments())
 		r.suspend(o.Suspended)
 	case pb.StepWant_WANT_STOP:
-		r.stop(cmp.Or(o.StopReason, "cancel"), true, now)
+		r.stop(cmp.Or(o.StopReason, pb.StopCancel), true, now)
 	case pb.StepWant_WANT_KILL:
-		r.stopNow(cmp.Or(o.StopReason, "cancel"), true, now)
+		r.stopNow(cmp.Or(o.StopReason, pb.StopCancel), true, now)
 	default:
 		if o.EndNs != 0 {
 			r.limit.set(o.LimitS, o.EndNs, moments())
@@ -208,13 +208,13 @@ func (r *run) deliver(s *pb.Signal) {
 // will. Of signals for tasks of srun nothing is said.
 func (r *run) announce(sig unix.Signal) {
 	if r.crew == nil && (sig == unix.SIGTERM || sig == unix.SIGKILL) {
-		r.farewell("cancel", time.Now())
+		r.farewell(pb.StopCancel, time.Now())
 	}
 }
 
 // farewell writes the line about the end of the step. Signals that follow the first one say nothing new; a reason does.
 func (r *run) farewell(reason string, now time.Time) {
-	if r.announced && reason == "cancel" || r.crew != nil && r.b.Step.NodeIndex != 0 { // the first node of a step says it for all
+	if r.announced && reason == pb.StopCancel || r.crew != nil && r.b.Step.NodeIndex != 0 { // the first node of a step says it for all
 		return
 	}
 	r.announced = true
@@ -290,7 +290,7 @@ func (r *run) tick(now time.Time) {
 		r.warn(now)
 	}
 	if r.clockRuns() && up >= r.timeout() {
-		r.stop("timeout", false, now)
+		r.stop(pb.StopTimeout, false, now)
 	}
 	if !r.killAt.IsZero() && !now.Before(r.killAt) && r.phase != pb.StepPhase_STEP_ENDED {
 		r.kill(now)

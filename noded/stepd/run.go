@@ -122,7 +122,7 @@ func (r *run) begin(root cgroup.Root, launch chan<- *task) bool {
 	r.startNS, r.startUp = time.Now().UnixNano(), clock.Boot()
 	grp, err := root.Create(r.b.Cgroup, r.b.Limits)
 	if err != nil {
-		r.f.failed, r.f.detail = nodeFailed, err.Error()
+		r.f.failed, r.f.detail = pb.VerdictNodeFailed, err.Error()
 		r.finish()
 		return false
 	}
@@ -169,11 +169,11 @@ func (r *run) on(ev event) {
 	case evTask:
 		r.taskEnded(ev.member, ev.status)
 	case evFailed:
-		if r.f.stop != "" && ev.verdict == launchFailed { // it is what ended its container
+		if r.f.stop != "" && ev.verdict == pb.VerdictLaunchFailed { // it is what ended its container
 			ev.verdict, ev.detail, ev.status = "", "", 0
 		}
 		r.f.failed, r.f.detail, r.f.status = ev.verdict, ev.detail, ev.status
-		if r.crew == nil || ev.verdict != launchFailed { // of which srun is told
+		if r.crew == nil || ev.verdict != pb.VerdictLaunchFailed { // of which srun is told
 			r.tell.say(ev.detail)
 		}
 		r.stuck = ev.broken

@@ -135,10 +135,10 @@ func complain(stderr *os.File, line string) {
 // farewell is Slurm's line about the end of a job that did not end by itself.
 func farewell(b *pb.Bundle, reason string, now time.Time) string {
 	why := map[string]string{
-		"timeout":  " DUE TO TIME LIMIT",
-		"preempt":  " DUE TO PREEMPTION",
-		"requeue":  " DUE TO JOB REQUEUE",
-		"nodefail": " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS",
+		pb.StopTimeout:  " DUE TO TIME LIMIT",
+		pb.StopPreempt:  " DUE TO PREEMPTION",
+		pb.StopRequeue:  " DUE TO JOB REQUEUE",
+		pb.StopNodeFail: " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS",
 	}[reason]
 	what := "JOB " + number(b.Key.GetJobId())
 	if b.Key.GetStep() != pb.BatchStep {

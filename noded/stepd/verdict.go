@@ -8,12 +8,9 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// nodeFailed is the verdict on a step of which nothing ran because of the node: not the job's fault, and not to be had by bad scripts.
-const nodeFailed = "node_failed"
-
 // facts are what the verdict on a step is made from.
 type facts struct {
-	failed     string // nodeFailed, output_failed, or exited when execve was refused; empty when the first process ran
+	failed     string // a Verdict of what failed before it ran, or exited when execve was refused; empty when the first process ran
 	detail     string
 	holdOnly   bool
 	status     syscall.WaitStatus
@@ -42,21 +39,21 @@ func verdict(f facts) *pb.ExitRecord {
 	case f.failed != "" && f.stop == "":
 		r.Verdict = f.failed
 	case f.holdOnly:
-		r.Verdict = "exited"
-	case f.stop == "timeout":
-		r.Verdict = "timeout"
+		r.Verdict = pb.VerdictExited
+	case f.stop == pb.StopTimeout:
+		r.Verdict = pb.VerdictTimeout
 	case f.stop != "":
-		r.Verdict = "cancelled"
+		r.Verdict = pb.VerdictCancelled
 	case f.oomKills > 0:
-		r.Verdict = "oom"
+		r.Verdict = pb.VerdictOOM
 		r.Detail = fmt.Sprintf("killed for lack of memory: %d of its processes", f.oomKills)
 		if f.memLimited > 0 {
 			r.Detail += fmt.Sprintf(", the limit is %d MiB", f.memLimited)
 		}
 	case f.status.Signaled():
-		r.Verdict = "signaled"
+		r.Verdict = pb.VerdictSignaled
 	default:
-		r.Verdict = "exited"
+		r.Verdict = pb.VerdictExited
 	}
 	return r
 }

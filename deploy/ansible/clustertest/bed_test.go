@@ -1,7 +1,6 @@
 package clustertest
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,12 +8,12 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/sluice-hpc/sluice/internal/test/boottest"
+	"github.com/sluice-hpc/sluice/internal/test/output"
 )
 
 // patience is how long is waited for a state: a loaded machine is slow, and one that is emulated on it slower.
@@ -46,25 +45,7 @@ type host struct {
 	cgroupV1 bool
 	cmd      *exec.Cmd
 	done     chan struct{}
-	said     *console
-}
-
-// console keeps what a host says while it boots.
-type console struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (c *console) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.text.Write(p)
-}
-
-func (c *console) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.text.String()
+	said     *output.Buffer
 }
 
 // start starts a process that dies with this one.
@@ -162,7 +143,7 @@ bob:x:2002:2002::/home/bob:/bin/bash
 // paths.
 func (b *bed) files(h *host, files map[string]string) string {
 	b.t.Helper()
-	h.bed, h.said = b, &console{}
+	h.bed, h.said = b, &output.Buffer{}
 	h.addr = network + strconv.Itoa(len(b.hosts)+1)
 	b.hosts[h.name] = h
 	over := b.t.TempDir()

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/internal/test/daemontest"
+	"github.com/sluice-hpc/sluice/internal/test/output"
 )
 
 // Patience is how long is waited for a state: a loaded machine is slow.
@@ -53,30 +54,12 @@ type Host struct {
 	leader int           // the host's first process, as the machine sees it
 	done   chan struct{} // closed when it has ended
 	cmd    *exec.Cmd
-	said   *console
+	said   *output.Buffer
 	cgroup string
 }
 
 // booted counts the hosts of this process.
 var booted atomic.Int32
-
-// console keeps what a host says while it boots.
-type console struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (c *console) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.text.Write(p)
-}
-
-func (c *console) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.text.String()
-}
 
 // script makes the host's file system, in a mount namespace that is private, and boots it: ROOT WORK FILES CGROUP ARGUMENT…
 // What is in FILES is copied over the root.
@@ -98,7 +81,7 @@ func Boot(t testing.TB, name string, net *Net, files, bind map[string]string) *H
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &Host{Name: name, t: t, done: make(chan struct{}), said: &console{}}
+	h := &Host{Name: name, t: t, done: make(chan struct{}), said: &output.Buffer{}}
 	over := t.TempDir()
 	h.must(putFiles(over, files))
 	h.must(putFiles(over, map[string]string{"/etc/hostname": name + "\n"}))

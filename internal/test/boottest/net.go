@@ -57,7 +57,9 @@ func NewNet(t testing.TB) *Net {
 	return n
 }
 
-func (n *Net) nsenter() []string { return []string{"nsenter", "-t", strconv.Itoa(n.pid), "--net", "--"} }
+func (n *Net) nsenter() []string {
+	return []string{"nsenter", "-t", strconv.Itoa(n.pid), "--net", "--"}
+}
 
 // Join gives a host of this network its next address, 10.77.0.1 being the first, and says which.
 func (n *Net) Join(h *Host) string {

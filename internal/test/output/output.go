@@ -1,0 +1,27 @@
+// Package output is a buffer for tests that may be read while somebody writes.
+package output
+
+import (
+	"strings"
+	"sync"
+)
+
+// Buffer keeps what is written. The zero value is empty and ready; it must not be copied.
+type Buffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write never fails.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// String is what has been written so far.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}

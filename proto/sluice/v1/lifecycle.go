@@ -1,0 +1,59 @@
+package pb
+
+// Verdicts: how a step ended, as its node reports it (ExitRecord.verdict).
+const (
+	VerdictExited       = "exited"
+	VerdictSignaled     = "signaled"
+	VerdictTimeout      = "timeout" // its time limit
+	VerdictCancelled    = "cancelled"
+	VerdictOOM          = "oom"
+	VerdictOutputFailed = "output_failed" // its files could not be opened
+	VerdictLaunchFailed = "launch_failed" // nothing was started: the order was wrong, or its srun could not be reached
+	VerdictNodeFailed   = "node_failed"   // nothing was started, because of the node: no script can bring that about
+	VerdictPrologFailed = "prolog_failed"
+	VerdictLost         = "lost"      // it was started, and nothing is left of it
+	VerdictUnknown      = "unknown"   // the node has no record of it
+	VerdictForgotten    = "forgotten" // nor would it have one: it remembers a part of that time only
+)
+
+// Stop reasons: why an attempt or a step is being ended (stop_reason of JobRecord, StepRecord, StepOrder and ExitRecord). They are in logs
+// and messages, so an administrator reads them.
+const (
+	StopCancel          = "cancel"
+	StopTimeout         = "timeout"
+	StopPreempt         = "preempt"
+	StopDone            = "done"     // its batch script has ended, or salloc or srun has given it back
+	StopNodeFail        = "nodefail" // one of its nodes has failed
+	StopLaunch          = "launch"   // a node could not start it
+	StopProlog          = "prolog"
+	StopPrologSlurmctld = "prologslurmctld"
+	StopRequeue         = "requeue"
+	StopRequeueHold     = "requeuehold"
+	StopSpecialExit     = "specialexit"
+	StopRequeueExit     = "requeueexit"     // its script ended with a code of RequeueExit
+	StopRequeueExitHold = "requeueexithold" // likewise RequeueExitHold
+	StopCron            = "cron"            // it is the job of a crontab line, and waits for the next time
+	StopUnknown         = "unknown"         // the controller does not know the attempt that a node has
+)
+
+// Requeues reports whether an attempt that is ended for this reason may go back into the queue (StopState says whether it does).
+func Requeues(stop string) bool {
+	switch stop {
+	case StopRequeue, StopRequeueHold, StopSpecialExit, StopNodeFail, StopProlog, StopPrologSlurmctld, StopLaunch, StopPreempt,
+		StopRequeueExit, StopRequeueExitHold:
+		return true
+	}
+	return false
+}
+
+// Reasons of jobs that are compared, as squeue shows them.
+const (
+	ReasonHeldUser         = "JobHeldUser"
+	ReasonHeldAdmin        = "JobHeldAdmin"
+	ReasonLaunchFailure    = "JobLaunchFailure"
+	ReasonProlog           = "Prolog"
+	ReasonInactiveLimit    = "InactiveLimit"
+	ReasonLaunchFailedHeld = "launch_failed_requeued_held"
+	ReasonRequeuedHeld     = "job requeued in held state"
+	ReasonDependencyNever  = "DependencyNeverSatisfied"
+)

@@ -138,10 +138,8 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 			"a job that is suspended stops at once":            `suspend_grace_time`,
 			"licenses of a suspended job stay with it":         `reclaim_licenses`,
 		}},
-		"preempttype": {trim: "preempt/", works: "none partition_prio", vain: map[string]string{
-			"there is one QOS, so that none is above another; set preempt/partition_prio": `qos`,
-		}},
-		"taskplugin": {trim: "task/", works: "affinity cgroup none", vain: map[string]string{whyLinux: `cray_aries`}},
+		"preempttype": {trim: "preempt/", works: "none partition_prio qos"},
+		"taskplugin":  {trim: "task/", works: "affinity cgroup none", vain: map[string]string{whyLinux: `cray_aries`}},
 		"taskpluginparam": {vain: map[string]string{
 			whyBind:                                 `Autobind Boards Cores Cpusets None Sched Sockets Threads Verbose`,
 			"cores are not reserved for the system": `SlurmdOffSpec`,

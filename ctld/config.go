@@ -306,7 +306,7 @@ func schedParams(c *conf.Config) record.Params {
 	case "preempt/qos":
 		p.Preempt = record.PreemptQOS
 	}
-	p.PreemptMode = convert.PreemptMode(strings.Join(c.PreemptMode, ","))
+	p.PreemptMode, p.ExemptS = convert.PreemptMode(strings.Join(c.PreemptMode, ",")), max(c.PreemptExemptTimeMin, 0)*60
 	p.WholeNodes = c.SelectType == "select/linear"
 	p.Weights = record.Weights{Basic: c.PriorityType == "priority/basic", Age: c.PriorityWeightAge, FairShare: c.PriorityWeightFairshare,
 		JobSize: c.PriorityWeightJobSize, Partition: c.PriorityWeightPartition, QOS: c.PriorityWeightQOS, Assoc: c.PriorityWeightAssoc,

@@ -160,11 +160,32 @@ func showPlan(p *record.Plan) string {
 	return strings.Join(out, "; ")
 }
 
+// checkVictims: under PreemptType=preempt/qos a job gives way to those whose QOS may preempt its own, once it has run for the time of that.
+func checkVictims(t testingT, params *record.Params, in *record.Snapshot, p *record.Plan) {
+	t.Helper()
+	if params.Preempt != record.PreemptQOS {
+		return
+	}
+	qos := map[string]*record.QOS{}
+	for _, q := range in.QOS {
+		qos[q.Name] = q
+	}
+	for _, x := range p.Preempt {
+		by := in.Pending[slices.IndexFunc(in.Pending, func(j *record.Job) bool { return j.ID == x.For })]
+		r := in.Running[slices.IndexFunc(in.Running, func(r *record.Run) bool { return r.ID == x.ID && r.Task == x.Task })]
+		theirs := qos[r.Job.QOS]
+		if !slices.Contains(qos[by.QOS].Preempts, theirs.Name) || theirs.PreemptMode == record.PreemptOff || in.Now-r.Start < theirs.ExemptS {
+			t.Fatalf("job %d of QOS %s preempts job %d of QOS %s, which runs for %d s", by.ID, by.QOS, r.ID, theirs.Name, in.Now-r.Start)
+		}
+	}
+}
+
 // checkPlan: no node is oversubscribed by what runs and what starts, cores and
 // devices are held once, and every start is of a pending job.
 func checkPlan(t testingT, params *record.Params, in *record.Snapshot, p *record.Plan) {
 	t.Helper()
 	checkUsers(t, in, p)
+	checkVictims(t, params, in, p)
 	cpus, mem := map[string]float64{}, map[string]int64{}
 	held := map[string]string{}
 	cores := map[string][]string{} // by core: the partition and depth of each job that has it

@@ -20,8 +20,8 @@ func randomWorld(t *rapid.T) *world {
 		GuardS:       rapid.Int64Range(0, 100).Draw(t, "guard"),
 		HeadGuardS:   rapid.Int64Range(0, 30).Draw(t, "headGuard"),
 		MaxWaitS:     rapid.Int64Range(0, 100).Draw(t, "maxWait"),
-		Preempt:      record.PreemptType(rapid.IntRange(0, 1).Draw(t, "preempt")),
-		PreemptMode:  record.PreemptMode(rapid.IntRange(1, 3).Draw(t, "preemptMode")),
+		Preempt:      record.PreemptType(rapid.IntRange(0, 2).Draw(t, "preempt")),
+		PreemptMode:  record.PreemptMode(rapid.IntRange(int(record.PreemptRequeue), int(record.PreemptSuspend)).Draw(t, "preemptMode")),
 		Placement:    record.Placement(rapid.IntRange(0, 2).Draw(t, "placement")),
 		Weights:      record.Weights{Basic: rapid.Bool().Draw(t, "basic"), Age: 1000, JobSize: 500, CalcPeriodS: 20},
 	}
@@ -68,6 +68,9 @@ func randomWorld(t *rapid.T) *world {
 	}
 	w.in.Partitions = []*record.Partition{p, q}
 	w.in.Licenses = []record.License{{Name: "l", Count: 3}}
+	w.in.QOS = []*record.QOS{{Name: "normal", ExemptS: rapid.Int64Range(-1, 30).Draw(t, "exempt")},
+		{Name: "high", Preempts: []string{"normal", "kept"}},
+		{Name: "kept", PreemptMode: record.PreemptOff}}
 	if rapid.Bool().Draw(t, "resv") {
 		start := rapid.Int64Range(990, 1100).Draw(t, "start")
 		r := &record.Reservation{
@@ -95,8 +98,7 @@ func randomWorld(t *rapid.T) *world {
 func (w *world) limit(t *rapid.T) {
 	for _, what := range rapid.SampledFrom([][]string{nil, {"jobs", "jobs", "cpu", "gres/gpu", "node", "cpu", "wall"}}).Draw(t, "limits") {
 		each := len(w.in.Limits) > 4
-		w.in.Limits = append(w.in.Limits, record.Limit{What: what, PerJob: each,
-			Reason: record.Code(fmt.Sprint("limit ", len(w.in.Limits)))})
+		w.in.Limits = append(w.in.Limits, record.Limit{What: what, PerJob: each, Reason: record.Code(fmt.Sprint("limit ", len(w.in.Limits)))})
 		w.most = append(w.most, rapid.Int64Range(0, 6).Draw(t, "most"))
 	}
 	w.measure()
@@ -166,8 +168,7 @@ func (w *world) randomJob(t *rapid.T, id uint32) *record.Job {
 	switch rapid.IntRange(0, 5).Draw(t, "gres") {
 	case 0:
 		r.Gres = []record.GresRequest{
-			{Name: "gpu", Count: rapid.Int64Range(1, 3).Draw(t, "g"), Per: record.GresPer(rapid.SampledFrom([]int{0, 1, 3}).Draw(t,
-				"per"))},
+			{Name: "gpu", Count: rapid.Int64Range(1, 3).Draw(t, "g"), Per: record.GresPer(rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "per"))},
 		}
 	case 1:
 		r.Gres = []record.GresRequest{{Name: "shard", Count: rapid.Int64Range(1, 4).Draw(t, "s")}}
@@ -187,6 +188,7 @@ func (w *world) randomJob(t *rapid.T, id uint32) *record.Job {
 		r.Reservation = "r"
 	}
 	j := w.add(id, rapid.Int64Range(1, 80).Draw(t, "limit"), r)
+	j.QOS = rapid.SampledFrom([]string{"normal", "normal", "high", "kept"}).Draw(t, "qos")
 	j.User = rapid.SampledFrom([]string{"u", "v"}).Draw(t, "user")
 	j.PredictedS = rapid.Int64Range(0, 50).Draw(t, "predicted")
 	for i := range w.in.Limits {

@@ -1,6 +1,8 @@
 package convert
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -8,8 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-var partitionStates = map[string]record.PartitionState{"UP": record.PartitionUp, "DOWN": record.PartitionDown,
-	"DRAIN":    record.PartitionDrain,
+var partitionStates = map[string]record.PartitionState{"UP": record.PartitionUp, "DOWN": record.PartitionDown, "DRAIN": record.PartitionDrain,
 	"INACTIVE": record.PartitionInactive}
 
 func Partition(v *state.View, p *pb.PartitionRecord) *record.Partition {
@@ -39,7 +40,8 @@ var shareModes = map[string]record.ShareMode{"NO": record.ShareNo, "EXCLUSIVE": 
 var PreemptModes = map[record.PreemptMode]string{record.PreemptRequeue: "REQUEUE", record.PreemptCancel: "CANCEL",
 	record.PreemptSuspend: "SUSPEND"}
 
-// PreemptMode reads PreemptMode= of a partition or the cluster; GANG and WITHIN say nothing of what happens to the victim.
+// PreemptMode reads PreemptMode= of a QOS, a partition or the cluster. GANG without SUSPEND preempts nobody; nothing, CLUSTER and WITHIN
+// alone leave it to the cluster.
 func PreemptMode(text string) record.PreemptMode {
 	for _, word := range strings.Split(strings.ToUpper(text), ",") {
 		for mode, name := range PreemptModes {
@@ -48,7 +50,26 @@ func PreemptMode(text string) record.PreemptMode {
 			}
 		}
 	}
-	return record.PreemptOff
+	if words := strings.Split(strings.ToUpper(text), ","); slices.Contains(words, "OFF") || slices.Contains(words, "GANG") {
+		return record.PreemptOff
+	}
+	return record.PreemptInherit
+}
+
+// QOS is what the scheduler needs of a QOS.
+func QOS(q *pb.QosRecord) *record.QOS {
+	out := &record.QOS{Name: q.Name, Preempts: q.Preempt, PreemptMode: PreemptMode(q.PreemptMode)}
+	for _, v := range q.Values {
+		switch v.Name {
+		case "Priority":
+			out.Priority = uint32(v.Value)
+		case "GraceTime":
+			out.GraceTimeS = int64(v.Value)
+		case "PreemptExemptTime":
+			out.ExemptS = cmp.Or(int64(v.Value), -1)
+		}
+	}
+	return out
 }
 
 // LimitS turns a limit into the scheduler's: 0 is none.

@@ -132,7 +132,7 @@ func (m *mirror) rebuildNodes(v *state.View) {
 			m.topAssoc = max(m.topAssoc, valueOf(a.Values, "Priority"))
 		}
 		for _, q := range m.qosOf.Qoses() {
-			m.qos = append(m.qos, &record.QOS{Name: q.Name, Priority: uint32(valueOf(q.Values, "Priority"))})
+			m.qos = append(m.qos, convert.QOS(q))
 		}
 	}
 	slices.SortFunc(m.parts, func(a, b *record.Partition) int { return strings.Compare(a.Name, b.Name) })

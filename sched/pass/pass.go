@@ -64,7 +64,7 @@ func newPass(pr *Runner, in *record.Snapshot) *pass {
 		limits:  room{in.Limits, in.Left, map[int32]int64{}},
 		seen:    map[uint32]struct{}{},
 
-		preemption: preemption{params: pr.params, ix: pr.ix},
+		preemption: preemption{params: pr.params, ix: pr.ix, exempt: record.Forever},
 	}
 	if p.budget == 0 {
 		p.budget = p.params.Budget

@@ -61,6 +61,8 @@ type preemption struct {
 	params *record.Params
 	ix     *index.Index
 	fresh  map[*node.Run]bool // started or told to go in this pass
+	// exempt is when the first of the jobs that run too short a time to be preempted can be.
+	exempt int64
 }
 
 // freshen notes that r is not to give way in this pass.
@@ -414,17 +416,35 @@ func (pr *preemption) may(c *turn, e *queue.Entry, r *node.Run) bool {
 		return false
 	}
 	mode, _ := pr.modeOf(r)
-	if mode == record.PreemptOff {
+	if mode == record.PreemptOff || mode == record.PreemptInherit {
 		return false
 	}
+	if !pr.above(c, e, r) {
+		return false
+	}
+	from := r.Rec.Start + pr.exemptOf(r)
+	if from > pr.ix.Now {
+		pr.exempt = min(pr.exempt, from)
+	}
+	return from <= pr.ix.Now
+}
+
+// above reports whether jobs like e go before jobs like r, whenever that started.
+func (pr *preemption) above(c *turn, e *queue.Entry, r *node.Run) bool {
 	if pr.params.Preempt == record.PreemptPartition {
 		return c.Part.Rec.PriorityTier > pr.tierOf(r)
 	}
-	mine, theirs := pr.qosOf(e.Job.Rec.QOS), pr.qosOf(r.Rec.Job.QOS)
-	if mine == nil || theirs == nil || pr.ix.Now-r.Rec.Start < theirs.ExemptS {
-		return false
+	mine := pr.qosOf(e.Job.Rec.QOS)
+	return mine != nil && slices.Contains(mine.Preempts, r.Rec.Job.QOS)
+}
+
+// exemptOf is how long r runs before it can be preempted: what its QOS says goes before what the cluster says.
+func (pr *preemption) exemptOf(r *node.Run) int64 {
+	exempt := pr.params.ExemptS
+	if q := pr.qosOf(r.Rec.Job.QOS); q != nil {
+		exempt = cmp.Or(q.ExemptS, exempt)
 	}
-	return slices.Contains(mine.Preempts, theirs.Name)
+	return max(exempt, 0)
 }
 
 func (pr *preemption) qosOf(name string) *record.QOS {

@@ -10,7 +10,7 @@ const (
 	NodeDrained           // drained or draining: what runs goes on, nothing starts
 	NodeDown              // down, not responding, powered off, failing
 	NodeMaint             // under maintenance
-	NodeFuture            // not part of the cluster yet: not even counted by placement.Admitter
+	NodeFuture            // not part of the cluster yet: not even counted for Admissible
 )
 
 // Node is a node's record. CPUs are numbered core by core: CPU c belongs to
@@ -94,7 +94,8 @@ const (
 type PreemptMode uint8
 
 const (
-	PreemptOff PreemptMode = iota
+	PreemptInherit PreemptMode = iota // what the cluster says; of the cluster itself, PreemptOff
+	PreemptOff
 	PreemptRequeue
 	PreemptCancel
 	PreemptSuspend
@@ -163,7 +164,7 @@ type QOS struct {
 	Preempts    []string // QOS whose jobs it may preempt
 	PreemptMode PreemptMode
 	GraceTimeS  int64
-	ExemptS     int64 // its jobs run so long before they can be preempted
+	ExemptS     int64 // its jobs run so long before they can be preempted; 0: the cluster's time, negative: none
 }
 
 // Admits: scontrol(1), Users=, Groups= and Accounts=.

@@ -174,7 +174,8 @@ func checkVictims(t testingT, params *record.Params, in *record.Snapshot, p *rec
 		by := in.Pending[slices.IndexFunc(in.Pending, func(j *record.Job) bool { return j.ID == x.For })]
 		r := in.Running[slices.IndexFunc(in.Running, func(r *record.Run) bool { return r.ID == x.ID && r.Task == x.Task })]
 		theirs := qos[r.Job.QOS]
-		if !slices.Contains(qos[by.QOS].Preempts, theirs.Name) || theirs.PreemptMode == record.PreemptOff || in.Now-r.Start < theirs.ExemptS {
+		if !slices.Contains(qos[by.QOS].Preempts, theirs.Name) || theirs.PreemptMode == record.PreemptOff ||
+			in.Now-r.Start < theirs.ExemptS {
 			t.Fatalf("job %d of QOS %s preempts job %d of QOS %s, which runs for %d s", by.ID, by.QOS, r.ID, theirs.Name, in.Now-r.Start)
 		}
 	}

@@ -98,7 +98,8 @@ func randomWorld(t *rapid.T) *world {
 func (w *world) limit(t *rapid.T) {
 	for _, what := range rapid.SampledFrom([][]string{nil, {"jobs", "jobs", "cpu", "gres/gpu", "node", "cpu", "wall"}}).Draw(t, "limits") {
 		each := len(w.in.Limits) > 4
-		w.in.Limits = append(w.in.Limits, record.Limit{What: what, PerJob: each, Reason: record.Code(fmt.Sprint("limit ", len(w.in.Limits)))})
+		w.in.Limits = append(w.in.Limits, record.Limit{What: what, PerJob: each,
+			Reason: record.Code(fmt.Sprint("limit ", len(w.in.Limits)))})
 		w.most = append(w.most, rapid.Int64Range(0, 6).Draw(t, "most"))
 	}
 	w.measure()
@@ -168,7 +169,8 @@ func (w *world) randomJob(t *rapid.T, id uint32) *record.Job {
 	switch rapid.IntRange(0, 5).Draw(t, "gres") {
 	case 0:
 		r.Gres = []record.GresRequest{
-			{Name: "gpu", Count: rapid.Int64Range(1, 3).Draw(t, "g"), Per: record.GresPer(rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "per"))},
+			{Name: "gpu", Count: rapid.Int64Range(1, 3).Draw(t, "g"),
+				Per: record.GresPer(rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "per"))},
 		}
 	case 1:
 		r.Gres = []record.GresRequest{{Name: "shard", Count: rapid.Int64Range(1, 4).Draw(t, "s")}}

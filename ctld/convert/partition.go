@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-var partitionStates = map[string]record.PartitionState{"UP": record.PartitionUp, "DOWN": record.PartitionDown, "DRAIN": record.PartitionDrain,
+var partitionStates = map[string]record.PartitionState{"UP": record.PartitionUp, "DOWN": record.PartitionDown,
+	"DRAIN":    record.PartitionDrain,
 	"INACTIVE": record.PartitionInactive}
 
 func Partition(v *state.View, p *pb.PartitionRecord) *record.Partition {

@@ -38,8 +38,8 @@ type Params struct {
 	Preempt    PreemptType
 	// MaxSwitchWaitS is how long jobs wait for the switches they ask for at most; 0 means 300.
 	MaxSwitchWaitS int64
-	// PreemptMode is the cluster's; partitions and QOS override it. ExemptS is how long a job runs before it can be preempted, where its QOS
-	// says nothing of that.
+	// PreemptMode is the cluster's; partitions and QOS override it. ExemptS is how long a job runs before it can be preempted, where its
+	// QOS says nothing of that.
 	PreemptMode PreemptMode
 	ExemptS     int64
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/noded/agent"
+	"github.com/sluice-hpc/sluice/noded/container/containertest"
 	"github.com/sluice-hpc/sluice/noded/hw"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"golang.org/x/sys/unix"
@@ -50,7 +51,7 @@ type realNode struct {
 	was  int // hellos before the daemon was started
 }
 
-const someUID = 54321 // in no passwd file
+var someUID = containertest.UID()
 
 func newRealNode(t *testing.T) *realNode {
 	if os.Geteuid() != 0 {
@@ -61,7 +62,7 @@ func newRealNode(t *testing.T) *realNode {
 	n := &realNode{t: t, c: newController(t), work: filepath.Join(base, "work")}
 	must(t, os.Chmod(base, 0o755))
 	must(t, os.Mkdir(n.work, 0o755))
-	must(t, os.Chown(n.work, someUID, someUID))
+	must(t, os.Chown(n.work, int(someUID), int(someUID)))
 	n.o = Options{NodeName: "n1", Spool: filepath.Join(base, "spool"), TLS: n.c.tlsDir, Controllers: []string{n.c.addr},
 		Cluster: "test-" + filepath.Base(base), Conf: "/etc/slurm/slurm.conf"}
 	t.Cleanup(func() {
@@ -171,7 +172,7 @@ func TestRealJob(t *testing.T) {
 	if x := n.c.end(k); x.Verdict != "exited" || x.WaitStatus != 3<<8 {
 		t.Errorf("%v", x)
 	}
-	if got, want := n.output(1), "54321\n0027\n"+n.work+"\n1 1 /etc/slurm/slurm.conf arg one\n"; got != want {
+	if got, want := n.output(1), fmt.Sprint(someUID)+"\n0027\n"+n.work+"\n1 1 /etc/slurm/slurm.conf arg one\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	k = n.submit(2, "", func(l *pb.LaunchSpec) { l.Script = []byte("#!/no/such/interpreter\n") })
@@ -190,7 +191,7 @@ func TestJobsDoNotNoticeThatTheDaemonIsKilled(t *testing.T) {
 	gate := func(name string) string {
 		p := filepath.Join(n.work, name)
 		must(t, unix.Mkfifo(p, 0o600))
-		must(t, os.Chown(p, someUID, someUID))
+		must(t, os.Chown(p, int(someUID), int(someUID)))
 		return p
 	}
 	g1, g2, g3 := gate("g1"), gate("g2"), gate("g3")

@@ -32,6 +32,7 @@ func inImage(t *testing.T, n int, spec *pb.ContainerSpec) *pb.Bundle {
 		}
 		spec.Image = "oci-archive:" + path
 	}
+	t.Cleanup(containertest.Tidy)
 	b := stepBundle(n)
 	b.Container = &pb.StepContainer{Spec: spec}
 	return b
@@ -228,11 +229,4 @@ func TestContainerStopped(t *testing.T) {
 		t.Errorf("record %v", rec)
 	}
 	awaitNobody(t, b.Uid)
-	// Podman 4.3 unpacks such an archive there, whatever TMPDIR says, and leaves it when it is killed.
-	left, _ := filepath.Glob("/var/tmp/oci*")
-	for _, dir := range left {
-		if info, err := os.Lstat(dir); err == nil && info.Sys().(*syscall.Stat_t).Uid == b.Uid {
-			os.RemoveAll(dir)
-		}
-	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/noded/cgroup"
 	"github.com/sluice-hpc/sluice/noded/container"
+	"github.com/sluice-hpc/sluice/noded/container/containertest"
 	"github.com/sluice-hpc/sluice/noded/sruntest"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -26,7 +27,7 @@ func stepBundle(n int) *pb.Bundle {
 	b := &pb.Bundle{Key: &pb.StepKey{JobId: 7, Attempt: 1, Step: 0}, Cgroup: "job_7.1/step_0", KillWaitS: 1,
 		Env: []string{"SLURMD_NODENAME=n1", "SLURM_JOB_ID=7"}, Step: &pb.StepTasks{}}
 	if os.Geteuid() == 0 {
-		b.Uid, b.Gid = 54321, 54321
+		b.Uid, b.Gid = containertest.UID(), containertest.UID()
 	} else {
 		b.Uid, b.Gid = uint32(os.Geteuid()), uint32(os.Getegid())
 	}

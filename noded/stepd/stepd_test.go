@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/noded/cgroup"
 	"github.com/sluice-hpc/sluice/noded/container"
+	"github.com/sluice-hpc/sluice/noded/container/containertest"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -169,13 +170,14 @@ func TestWithoutPtraceAndClone3(t *testing.T) {
 		l := testLauncher(t)
 		l.noTrace, l.noClone = c.noTrace, c.noClone
 		l.run(nil)
-		b := &pb.Bundle{Uid: 54321, Gid: 54322, Groups: []uint32{7}, Env: []string{"PATH=/usr/bin:/bin", "X=1"},
+		b := &pb.Bundle{Uid: containertest.UID(), Gid: 54322, Groups: []uint32{7}, Env: []string{"PATH=/usr/bin:/bin", "X=1"},
 			Argv:    []string{folder.Script, "a b"},
 			Limits:  &pb.Limits{Pids: 50},
 			Rlimits: []*pb.Rlimit{{Resource: unix.RLIMIT_NOFILE, Soft: 99, Hard: 101}}}
 		rec, out := runStep(t, l, root, b,
 			"#!/bin/sh\nid -u; id -G; ulimit -n; ulimit -Hn; echo \"$1 $X\"; cat /proc/self/cgroup | grep -c job_1.1; exit 3\n")
-		if rec.WaitStatus != 3<<8 || !strings.HasPrefix(out, "54321\n54322 7\n99\n101\na b 1\n") || strings.HasSuffix(out, "\n0\n") {
+		want := fmt.Sprint(b.Uid, "\n54322 7\n99\n101\na b 1\n")
+		if rec.WaitStatus != 3<<8 || !strings.HasPrefix(out, want) || strings.HasSuffix(out, "\n0\n") {
 			t.Errorf("%+v: %v, output %q", c, rec, out)
 		}
 		b.Cgroup = "job_1.2"
@@ -198,7 +200,7 @@ func TestNoProcessIsLeft(t *testing.T) {
 	}
 	l := testLauncher(t)
 	l.run(nil)
-	b := &pb.Bundle{Uid: 54321, Gid: 54322, Limits: &pb.Limits{Pids: 1}} // which the launcher's thread takes
+	b := &pb.Bundle{Uid: containertest.UID(), Gid: 54322, Limits: &pb.Limits{Pids: 1}} // which the launcher's thread takes
 	rec, out := runStep(t, l, root, b, "#!/bin/sh\n")
 	if rec.Verdict != "exited" || rec.WaitStatus != uint32(unix.EAGAIN)<<8 || !strings.Contains(out, "temporarily unavailable") {
 		t.Errorf("%v, output %q", rec, out)

@@ -12,7 +12,9 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -36,6 +38,31 @@ func Missing() error {
 	}
 	return nil
 }
+
+// FirstUID is that of the users of test runs: each process of tests has one of its own, in no passwd file, so that what a killed run has
+// left of a user (processes, keyrings, Podman's files) is not in the way of another.
+const FirstUID = 540_000_000
+
+// UID is the uid of this run.
+func UID() uint32 { return FirstUID + uint32(os.Getpid()) }
+
+// Tidy removes what Podman 4.3 leaves when it is killed: it unpacks archives of images below /var/tmp, whatever TMPDIR says. What this run
+// made goes, and what runs made that are over.
+func Tidy() {
+	left, _ := filepath.Glob("/var/tmp/oci*")
+	for _, dir := range left {
+		info, err := os.Lstat(dir)
+		if err != nil {
+			continue
+		}
+		uid := info.Sys().(*syscall.Stat_t).Uid
+		if pid := int(uid) - FirstUID; uid == UID() || pid > 1 && pid <= maxPID && syscall.Kill(pid, 0) == syscall.ESRCH {
+			os.RemoveAll(dir)
+		}
+	}
+}
+
+const maxPID = 1 << 22 // the most that the kernel gives
 
 const unified = "/sys/fs/cgroup/unified"
 

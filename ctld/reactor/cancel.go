@@ -261,7 +261,7 @@ func endPending(tx *state.Tx, j *pb.JobRecord, final pb.JobState, reason string)
 	n := state.CloneJob(j)
 	n.State, n.StateFlags, n.Reason = final, 0, reason
 	n.StartNs, n.EndNs = tx.NowNS, tx.NowNS
-	n.ExpectedStartNs, n.ExpectedNodes = 0, ""
+	n.ExpectedStartNs, n.ExpectedNodes, n.FirstStep = 0, "", nil
 	if n.ArrayTasks != "" {
 		n.ArrayTasks = state.FormatTasks(state.ArraySet(n), 0) // the throttle is of those that wait
 	}

@@ -112,6 +112,21 @@ func TestSameRequestIsTheSameStep(t *testing.T) {
 	}
 }
 
+// TestFirstStepGoesWithItsJob: a job that ends without having started keeps nothing of the request, which has srun's addresses.
+func TestFirstStepGoesWithItsJob(t *testing.T) {
+	b := newBench(t, nil)
+	j, p := admit.Job(b.view, &pb.JobSpec{Uid: alice.UID, NumTasks: 1, Interactive: true}, "")
+	if p != nil {
+		t.Fatal(p)
+	}
+	j.FirstStep = &pb.FirstStep{RequestId: "1000:x", Spec: &pb.StepSpec{}}
+	id := b.do(Submit{Job: j}).(Submitted).ID
+	b.do(Cancel{Caller: alice, IDs: []string{"1"}})
+	if got := b.job(id); got.State != pb.JobState_JOB_CANCELLED || got.FirstStep != nil {
+		t.Errorf("%v with %v", got.State, got.FirstStep)
+	}
+}
+
 // TestFirstStep: the start of a job makes the step for which it was submitted. Where that cannot be, or not yet, the job starts, and srun
 // is told why when it asks for the step.
 func TestFirstStep(t *testing.T) {

@@ -39,8 +39,16 @@ func (d *daemon) newAccounting(v *state.View) *acct.Accounting {
 // newFairShare makes the keeper of fair-share factors, which hears of each commit.
 func (d *daemon) newFairShare() *fairshare.Keeper {
 	k := fairshare.New(fairshare.Keeper{View: d.loop.View, Log: d.log,
-		Usage: func(ctx context.Context) ([]*acct.Share, error) {
-			return d.acct.Decayed(ctx, d.fading(), d.loop.View)
+		Usage: func(ctx context.Context, v *state.View, fades bool) ([]*acct.Share, int64, error) {
+			fading := acct.Fading{}
+			if fades {
+				fading = d.fading()
+			}
+			return d.acct.Parts(ctx, fading, func() *state.View { return v })
+		},
+		SetPast: func(ctx context.Context, p *state.Past) error {
+			_, err := d.loop.Do(ctx, reactor.PastRead{Past: p})
+			return err
 		},
 		Settings: func() (bool, time.Duration) {
 			c := d.conf.Load()

@@ -85,6 +85,7 @@ func settings(c *conf.Config, uid uint32) *state.Settings {
 		GPUFaultDrains:    c.GPU.FaultDrains,
 		EnforcePartLimits: c.EnforcePartLimits, EnforceAssocs: enforces(c, "associations"), EnforceQOS: enforces(c, "qos"),
 		EnforceLimits:   enforces(c, "limits") || enforces(c, "safe"),
+		EnforceSafe:     enforces(c, "safe"),
 		DisableRootJobs: c.DisableRootJobs,
 		PriorityBasic:   c.PriorityType == "priority/basic", KillInvalidDepend: c.DependencyParameters.Has("kill_invalid_depend"),
 	}

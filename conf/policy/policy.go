@@ -153,9 +153,10 @@ var Table = []Setting{
 }
 
 // inEffect are the settings that decide something. The others are stored and shown, and sacctmgr says so when they are set.
-var inEffect = names(`Description Organization Parent DefaultAccount AdminLevel DefaultQOS QOS Fairshare Priority GrpJobs GrpSubmitJobs GrpTRES
-	MaxJobs MaxSubmitJobs MaxTRESPerJob MaxTRESMinsPerJob MaxWall MaxJobsPerUser MaxSubmitJobsPerUser MaxTRESPerUser MaxJobsPerAccount
-	MaxSubmitJobsPerAccount MaxTRESPerAccount Preempt PreemptMode GraceTime PreemptExemptTime`)
+var inEffect = names(`Description Organization Parent DefaultAccount AdminLevel DefaultQOS QOS Fairshare Priority
+	GrpJobs GrpSubmitJobs GrpTRES GrpTRESMins GrpTRESRunMins GrpWall MaxJobs MaxSubmitJobs MaxTRESPerJob MaxTRESMinsPerJob MaxWall
+	MaxJobsPerUser MaxSubmitJobsPerUser MaxTRESPerUser MaxJobsPerAccount MaxSubmitJobsPerAccount MaxTRESPerAccount
+	Preempt PreemptMode GraceTime PreemptExemptTime`)
 
 // InEffect reports whether the setting decides anything yet.
 func (s *Setting) InEffect() bool { return slices.Contains(inEffect, s.Name) }

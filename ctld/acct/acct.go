@@ -51,7 +51,8 @@ type Accounting struct {
 	kick chan struct{}
 
 	decayed decayedSums
-	warned  time.Time // when it was logged last that texts are not kept; only for Run
+	lasting decayedSums // the same without decay
+	warned  time.Time   // when it was logged last that texts are not kept; only for Run
 
 	mu      sync.Mutex
 	view    *state.View
@@ -71,7 +72,8 @@ func New(o Options, v *state.View) *Accounting {
 		o.Now = time.Now
 	}
 	a := &Accounting{o: o, decayed: decayedSums{turn: make(chan struct{}, 1)},
-		path: filepath.Join(o.Dir, File), kick: make(chan struct{}, 1), view: v, dirty: map[uint32]struct{}{},
+		lasting: decayedSums{turn: make(chan struct{}, 1)},
+		path:    filepath.Join(o.Dir, File), kick: make(chan struct{}, 1), view: v, dirty: map[uint32]struct{}{},
 		flying: map[uint32]struct{}{}, kept: map[state.Attempt]struct{}{}, sent: map[state.Attempt]struct{}{}}
 	a.steps = newStepsDue(v)
 	a.all(v)

@@ -27,29 +27,46 @@ func (s Sums) add(list tres.List, seconds float64) {
 	s[Wall] += seconds
 }
 
+func (s Sums) plus(o Sums) {
+	for name, v := range o {
+		s[name] += v
+	}
+}
+
 // Share is what one user was allocated under one account.
 type Share struct {
-	Account string
-	UID     uint32
-	User    string // login name, as of the jobs
-	Used    Sums
-	Left    Sums // of running jobs, until their time limits
+	Account   string
+	UID       uint32
+	User      string // login name, as of the jobs
+	Partition string // of a part of it (Parts); QOS, too
+	QOS       string
+	Used      Sums
+	Left      Sums // of running jobs, until their time limits
 }
 
 type shareKey struct {
-	account string
-	uid     uint32
-	user    string
+	account        string
+	uid            uint32
+	user           string
+	partition, qos string
 }
 
 // shares are collected in the order of an answer: by account and uid.
 type shares map[shareKey]*Share
 
+// of is the share that a job counts for, part the part of it.
 func (m shares) of(j *pb.JobRecord) *Share {
-	k := shareKey{cmp.Or(j.Spec.Account, admit.DefaultAccount), j.Spec.Uid, j.Spec.User}
+	return m.at(shareKey{account: cmp.Or(j.Spec.Account, admit.DefaultAccount), uid: j.Spec.Uid, user: j.Spec.User})
+}
+
+func (m shares) part(j *pb.JobRecord) *Share {
+	return m.at(shareKey{cmp.Or(j.Spec.Account, admit.DefaultAccount), j.Spec.Uid, j.Spec.User, j.Partition, j.Spec.Qos})
+}
+
+func (m shares) at(k shareKey) *Share {
 	s := m[k]
 	if s == nil {
-		s = &Share{Account: k.account, UID: k.uid, User: k.user, Used: Sums{}, Left: Sums{}}
+		s = &Share{Account: k.account, UID: k.uid, User: k.user, Partition: k.partition, QOS: k.qos, Used: Sums{}, Left: Sums{}}
 		m[k] = s
 	}
 	return s
@@ -61,7 +78,8 @@ func (m shares) sorted() []*Share {
 		list = append(list, s)
 	}
 	slices.SortFunc(list, func(a, b *Share) int {
-		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.UID, b.UID), cmp.Compare(a.User, b.User))
+		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.UID, b.UID), cmp.Compare(a.User, b.User),
+			cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.QOS, b.QOS))
 	})
 	return list
 }
@@ -183,11 +201,26 @@ func ResetAt(period string, now time.Time) int64 {
 
 // Decayed is all that was allocated since usage was reset, as it has faded.
 func (a *Accounting) Decayed(ctx context.Context, fading Fading, view func() *state.View) ([]*Share, error) {
+	parts, _, err := a.Parts(ctx, fading, view)
+	sums := shares{}
+	for _, p := range parts {
+		s := sums.at(shareKey{account: p.Account, uid: p.UID, user: p.User})
+		s.Used.plus(p.Used)
+		s.Left.plus(p.Left)
+	}
+	return sums.sorted(), err
+}
+
+// Parts are the parts of Decayed by partition and QOS, and the moment for which they hold.
+func (a *Accounting) Parts(ctx context.Context, fading Fading, view func() *state.View) (parts []*Share, nowNS int64, err error) {
 	d := &a.decayed
+	if fading == (Fading{}) { // where usage fades, this is only of QOS with NoDecay
+		d = &a.lasting
+	}
 	select {
 	case d.turn <- struct{}{}:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, 0, ctx.Err()
 	}
 	defer func() { <-d.turn }()
 	now := a.o.Now().UnixNano()
@@ -214,27 +247,24 @@ func (a *Accounting) Decayed(ctx context.Context, fading Fading, view func() *st
 		if !holds && to < settle {
 			into = old
 		}
-		into.of(j).Used.add(list, counted)
+		into.part(j).Used.add(list, counted)
 		if holds {
 			held[at] = struct{}{}
-			left(into.of(j), j, list, now)
+			left(into.part(j), j, list, now)
 		}
 	}
 	if err := a.attempts(ctx, &pb.AccountingRequest{SinceNs: d.until, Duplicates: true}, view, count); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := a.lateEnds(ctx, d.held, seen, view, count); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	d.held = held
 	d.fold(old, now, settle)
 	for k, sums := range d.sums {
-		s := result.of(&pb.JobRecord{Spec: &pb.JobSpec{Account: k.account, Uid: k.uid, User: k.user}})
-		for name, v := range sums {
-			s.Used[name] += v
-		}
+		result.at(k).Used.plus(sums)
 	}
-	return result.sorted(), nil
+	return result.sorted(), now, nil
 }
 
 // lateEnds calls f for those attempts that held when somebody asked last and that a request since then did not show.

@@ -36,7 +36,7 @@ func (w *world) slow(since, until int64, faded bool) map[shareKey]float64 {
 			if faded {
 				weight = math.Exp2(-float64(now-t-second/2) / float64(halfLife))
 			}
-			sums[shareKey{j.Spec.Account, j.Spec.Uid, ""}] += weight
+			sums[shareKey{account: j.Spec.Account, uid: j.Spec.Uid}] += weight
 		}
 	}
 	return sums
@@ -53,7 +53,7 @@ func (w *world) compare(t rapid.TB, what string, got []*Share, err error, want m
 			continue
 		}
 		n++
-		if v := want[shareKey{s.Account, s.UID, ""}]; math.Abs(v-s.Used["cpu"]) > 1e-6*v+1e-3 {
+		if v := want[shareKey{account: s.Account, uid: s.UID}]; math.Abs(v-s.Used["cpu"]) > 1e-6*v+1e-3 {
 			t.Fatalf("%s: account %s, uid %d: %f cpu seconds, want %f", what, s.Account, s.UID, s.Used["cpu"], v)
 		}
 		if s.Used["mem"] != 100*s.Used["cpu"] && math.Abs(s.Used["mem"]-100*s.Used["cpu"]) > 1e-3 {

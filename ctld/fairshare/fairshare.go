@@ -1,7 +1,8 @@
-// Package fairshare computes the fair-share factors of users for the scheduler and sprio: once in each
-// PriorityCalcPeriod, and when accounts change or a user without a factor submits a job.
+// Package fairshare reads usage from accounting: once in each PriorityCalcPeriod, and when accounts change or a user
+// without a factor submits a job. It computes the fair-share factors of users for the scheduler and sprio (Factors), and
+// where there are limits over time, what was used before the state began to count (Past).
 //
-// Usage is a function of the accounting records (acct.Accounting.Decayed), as sshare shows it. Nothing else is stored,
+// Usage is a function of the accounting records (acct.Accounting.Parts), as sshare shows it. Nothing else is stored,
 // so a restart changes nothing. Rejected: counters of decayed usage in the state, as slurmctld has. They would have to
 // be stored, decayed in steps, and repaired after the clock was set.
 package fairshare
@@ -21,11 +22,14 @@ import (
 
 // Keeper keeps the factors up to date. Changed is an observer of the loop.
 type Keeper struct {
-	View  func() *state.View
-	Usage func(context.Context) ([]*acct.Share, error)
+	View func() *state.View
+	// Usage is what accounting and a view know, by account, user, partition and QOS, and the moment for which it holds. fades = false:
+	// without decay.
+	Usage func(ctx context.Context, v *state.View, fades bool) ([]*acct.Share, int64, error)
 	// Settings are whether fair share has a weight, and PriorityCalcPeriod.
 	Settings func() (weighs bool, period time.Duration)
 	Set      func([]record.Share)
+	SetPast  func(context.Context, *state.Past) error
 	Log      *slog.Logger
 
 	poked chan struct{}
@@ -50,8 +54,11 @@ func (k *Keeper) Changed(c state.Change) {
 	}
 }
 
-// leastRest is between two looks at what is new.
-const leastRest = time.Second
+// leastRest is between two looks at what is new, retry after an error while jobs wait for the answer.
+const (
+	leastRest = time.Second
+	retry     = 10 * time.Second
+)
 
 // Run works until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
@@ -67,12 +74,12 @@ func (k *Keeper) Run(ctx context.Context) {
 		case <-k.poked:
 		}
 		weighs, period := k.Settings()
-		if v := k.View(); weighs && (due || k.stale(v)) {
-			rows, err := k.Usage(ctx)
-			if err != nil && ctx.Err() == nil {
-				k.Log.Warn("cannot read usage; fair-share factors stay as they were", "err", err)
-			} else if err == nil {
-				k.Set(k.note(v, rows))
+		if v := k.View(); k.wanted(v, weighs, due) {
+			if err := k.read(ctx, v, weighs); err != nil && ctx.Err() == nil {
+				k.Log.Warn("cannot read usage; fair-share factors and what is used of budgets stay as they were", "err", err)
+				if v.Past() == nil && v.Policy().Budgeted() {
+					period = retry
+				}
 			}
 			timer.Reset(period)
 		} else if due {
@@ -84,6 +91,40 @@ func (k *Keeper) Run(ctx context.Context) {
 		case <-time.After(leastRest):
 		}
 	}
+}
+
+// wanted reports whether usage is to be read.
+func (k *Keeper) wanted(v *state.View, weighs, due bool) bool {
+	budgeted := v.Policy().Budgeted()
+	return budgeted && (due || v.Past() == nil || k.of != v.Policy()) || weighs && (due || k.stale(v))
+}
+
+// read reads usage and passes on what follows from it.
+func (k *Keeper) read(ctx context.Context, v *state.View, weighs bool) error {
+	rows, nowNS, err := k.Usage(ctx, v, true)
+	if err != nil {
+		return err
+	}
+	if v.Policy().Budgeted() {
+		p := Past(v, rows, nowNS, true)
+		if slices.ContainsFunc(v.Policy().TimedQOS(), lasts) {
+			lasting, nowNS, err := k.Usage(ctx, v, false)
+			if err != nil {
+				return err
+			}
+			for id, sums := range Past(v, lasting, nowNS, false).QOS {
+				p.QOS[id] = sums
+			}
+		}
+		if err := k.SetPast(ctx, p); err != nil {
+			return err
+		}
+	}
+	factors := k.note(v, rows)
+	if weighs {
+		k.Set(factors)
+	}
+	return nil
 }
 
 // stale reports whether accounts have changed, or a job waits whose user has no factor.

@@ -91,7 +91,9 @@ func TestFactors(t *testing.T) {
 func TestKeeper(t *testing.T) {
 	c := newCluster(t)
 	k := New(Keeper{View: c.loop.View, Log: slog.New(slog.DiscardHandler),
-		Usage:    func(context.Context) ([]*acct.Share, error) { return c.used, nil },
+		Usage: func(context.Context, *state.View, bool) ([]*acct.Share, int64, error) {
+			return c.used, 1000e9, nil
+		},
 		Settings: func() (bool, time.Duration) { return true, time.Hour },
 		Set:      func(list []record.Share) { c.set <- byUser(list) }})
 	c.loop.Observe(k.Changed)

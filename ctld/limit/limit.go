@@ -34,7 +34,10 @@ type Group struct {
 // Limit is one limit of a job.
 type Limit struct {
 	Group
-	What   string // Submit, sched.LimitJobs, sched.LimitWall (seconds), a TRES, or sched.LimitMins and a TRES (times seconds)
+	// What is Submit, record.LimitJobs, record.LimitWall (seconds), a TRES, or record.LimitMins or record.LimitSpent and a TRES (times
+	// seconds).
+	What   string
+	Over   over
 	Most   int64
 	Reason string // of a job that waits for it, in Slurm's words
 	Who    string // whose limit it is, for people
@@ -44,14 +47,14 @@ type Limit struct {
 type row struct {
 	setting, what, reason string
 	user, account, perJob bool
-	mins                  bool   // of the vector: what a job holds times its time limit
+	over                  over
 	instead               string // the setting of associations that does not count where the QOS has this one
 }
 
 var ofQOS = []row{
 	{setting: "MaxWall", what: record.LimitWall, reason: "QOSMaxWallDurationPerJobLimit", perJob: true, instead: "MaxWall"},
 	{setting: "MaxTRESPerJob", reason: "QOSMax", perJob: true, instead: "MaxTRESPerJob"},
-	{setting: "MaxTRESMinsPerJob", reason: "QOSMax", perJob: true, mins: true, instead: "MaxTRESMinsPerJob"},
+	{setting: "MaxTRESMinsPerJob", reason: "QOSMax", perJob: true, over: overLimit, instead: "MaxTRESMinsPerJob"},
 	{setting: "MaxSubmitJobsPerAccount", what: Submit, reason: "MaxSubmitJobsPerAccount", account: true},
 	{setting: "MaxJobsPerAccount", what: record.LimitJobs, reason: "MaxJobsPerAccount", account: true},
 	{setting: "MaxTRESPerAccount", reason: "Max", account: true},
@@ -61,12 +64,15 @@ var ofQOS = []row{
 	{setting: "GrpJobs", what: record.LimitJobs, reason: "QOSGrpJobsLimit", instead: "GrpJobs"},
 	{setting: "MaxTRESPerUser", reason: "QOSMax", user: true},
 	{setting: "GrpTRES", reason: "QOSGrp", instead: "GrpTRES"},
+	{setting: "GrpTRESMins", reason: "QOSGrp", over: overSpent, instead: "GrpTRESMins"},
+	{setting: "GrpTRESRunMins", reason: "QOSGrp", over: overRunning, instead: "GrpTRESRunMins"},
+	{setting: "GrpWall", what: record.LimitJobs, reason: "QOSGrpWallLimit", over: overSpent, instead: "GrpWall"},
 }
 
 var ofUsers = []row{
 	{setting: "MaxWall", what: record.LimitWall, reason: "AssocMaxWallDurationPerJobLimit", perJob: true},
 	{setting: "MaxTRESPerJob", reason: "AssocMax", perJob: true},
-	{setting: "MaxTRESMinsPerJob", reason: "AssocMax", perJob: true, mins: true},
+	{setting: "MaxTRESMinsPerJob", reason: "AssocMax", perJob: true, over: overLimit},
 	{setting: "MaxSubmitJobs", what: Submit, reason: "AssocMaxSubmitJobLimit"},
 	{setting: "MaxJobs", what: record.LimitJobs, reason: "AssocMaxJobsLimit"},
 }
@@ -75,6 +81,9 @@ var ofAccounts = []row{
 	{setting: "GrpSubmitJobs", what: Submit, reason: "AssocGrpSubmitJobsLimit"},
 	{setting: "GrpJobs", what: record.LimitJobs, reason: "AssocGrpJobsLimit"},
 	{setting: "GrpTRES", reason: "AssocGrp"},
+	{setting: "GrpTRESMins", reason: "AssocGrp", over: overSpent},
+	{setting: "GrpTRESRunMins", reason: "AssocGrp", over: overRunning},
+	{setting: "GrpWall", what: record.LimitJobs, reason: "AssocGrpWallLimit", over: overSpent},
 }
 
 // Of are the limits of a job of an association (nil: none) in a QOS.
@@ -93,7 +102,7 @@ func Of(v *state.View, a *pb.AssocRecord, qos, user string) (out []Limit) {
 		case r.user:
 			g.User, who = user, who+", user "+user
 		}
-		for _, l := range r.limits(q.GetValues(), g, who) {
+		for _, l := range r.limits(v, q.GetValues(), g, who) {
 			instead[r.instead+"/"+l.vector(&r)] = true
 			out = append(out, l)
 		}
@@ -110,12 +119,12 @@ func Of(v *state.View, a *pb.AssocRecord, qos, user string) (out []Limit) {
 	}
 	for _, r := range ofUsers {
 		if a.User != "" || r.perJob {
-			keep(&r, r.limits(p.Inherited(a).Values, Group{Assoc: a.Id, PerJob: r.perJob}, name(a)))
+			keep(&r, r.limits(v, p.Inherited(a).Values, Group{Assoc: a.Id, PerJob: r.perJob}, name(a)))
 		}
 	}
 	for up := range p.Chain(a) {
 		for _, r := range ofAccounts {
-			keep(&r, r.limits(up.Values, Group{Assoc: up.Id}, name(up)))
+			keep(&r, r.limits(v, up.Values, Group{Assoc: up.Id}, name(up)))
 		}
 	}
 	return out
@@ -126,7 +135,7 @@ func (l *Limit) vector(r *row) string {
 	if r.what != "" {
 		return ""
 	}
-	return l.What
+	return l.tres()
 }
 
 func name(a *pb.AssocRecord) string {
@@ -137,22 +146,22 @@ func name(a *pb.AssocRecord) string {
 }
 
 // limits are those of a row among the values of a record.
-func (r *row) limits(values []*pb.PolicyValue, g Group, who string) (out []Limit) {
+func (r *row) limits(v *state.View, values []*pb.PolicyValue, g Group, who string) (out []Limit) {
 	for _, val := range values {
 		if val.Name != r.setting {
 			continue
 		}
-		l := Limit{Group: g, What: r.what, Most: int64(val.Value), Reason: r.reason, Who: who}
+		l := Limit{Group: g, What: r.what, Over: r.over, Most: int64(val.Value), Reason: r.reason, Who: who}
 		if r.what == "" {
-			if l.What = val.Tres; !Counted(l.What) {
+			if l.What = val.Tres; !r.counts(l.What) {
 				continue
 			}
 			l.Reason += r.suffix(l.What)
-			if r.mins {
-				l.What, l.Most = record.LimitMins+l.What, int64(min(val.Value, math.MaxInt64/60)*60)
+			if l.Over != 0 {
+				l.Most = int64(min(val.Value, math.MaxInt64/60) * 60)
 			}
 		}
-		out = append(out, l)
+		out = append(out, l.overTime(v.Settings.EnforceSafe))
 	}
 	return out
 }
@@ -168,7 +177,9 @@ func (r *row) suffix(what string) string {
 	noun := map[string]string{"cpu": "Cpu", "mem": "Mem", "node": "Node", "gres": "GRES"}[kind]
 	per := ""
 	switch {
-	case r.mins:
+	case r.over == overSpent || r.over == overRunning:
+		return r.minutes(kind, noun)
+	case r.over == overLimit:
 		per = "MinutesPerJob"
 	case r.perJob:
 		per = "PerJob"
@@ -181,7 +192,7 @@ func (r *row) suffix(what string) string {
 	switch {
 	case r.account:
 		return noun + "PerAccount"
-	case r.mins && kind != "cpu":
+	case r.over != 0 && kind != "cpu":
 		return noun + per
 	}
 	if kind == "gres" || kind == "mem" && per != "" {
@@ -190,10 +201,15 @@ func (r *row) suffix(what string) string {
 	return noun + per + "Limit"
 }
 
-// Used is what is used under a limit already.
-func (l *Limit) Used(v *state.View) int64 {
+// OverTime reports whether what is left under a limit changes as time passes.
+func (l *Limit) OverTime() bool { return l.Over > overLimit }
+
+// Used is what is used under a limit already, nowS being the time.
+func (l *Limit) Used(v *state.View, nowS int64) int64 {
 	var u *state.Used
 	switch {
+	case l.Over > overLimit:
+		return l.usedOverTime(v, nowS)
 	case l.PerJob:
 		return 0
 	case l.Assoc != 0:
@@ -240,14 +256,17 @@ func Refuses(v *state.View, j, old *pb.JobRecord) *pb.Problem {
 		switch {
 		case l.What == Submit && slices.Contains(counted, l):
 		case l.What == Submit:
-			if n, used := state.Tasks(j), l.Used(v); used+n > l.Most {
+			if n, used := state.Tasks(j), l.Used(v, v.NowNS/1e9); used+n > l.Most {
 				return refusal(&l, "%s has %d of %d jobs, this needs %d more", l.Who, used, l.Most, n)
 			}
 		case !deny:
-		case sizing.LimitNeed(l.What, &counts, wall(j.TimeLimitS)) > l.Most:
+		case sizing.LimitNeed(l.whole(), &counts, wall(j.TimeLimitS)) > l.Most:
 			what := "%s may use %d of " + l.What + ", this needs more"
 			if l.What == record.LimitWall {
 				what = "%s may run jobs for %d seconds, this needs more"
+			}
+			if l.Over > overLimit {
+				return refusal(&l, "%s allows %s of %s, this needs more", l.Who, hours(l.Most), l.amount())
 			}
 			if tres, mins := strings.CutPrefix(l.What, record.LimitMins); mins {
 				return refusal(&l, "%s allows a job %d minutes of %s, this needs more", l.Who, l.Most/60, tres)
@@ -266,7 +285,7 @@ func Notes(v *state.View, j *pb.JobRecord) (out []string) {
 	counts := sizing.Count(convert.Request(j.Spec, v.Users()))
 	for _, l := range ofRecord(v, j) {
 		need := sizing.LimitNeed(l.What, &counts, wall(j.TimeLimitS))
-		used := l.Used(v)
+		used := l.Used(v, v.NowNS/1e9)
 		if l.What == Submit || used+need <= l.Most {
 			continue
 		}
@@ -278,7 +297,9 @@ func Notes(v *state.View, j *pb.JobRecord) (out []string) {
 			out = append(out, fmt.Sprintf("%s allows jobs of %s, this is longer (%s)", l.Who, timespec.Clock(l.Most), l.Reason))
 			continue
 		}
-		if tres, mins := strings.CutPrefix(what, record.LimitMins); mins {
+		if l.Over > overLimit {
+			out = append(out, l.noteOverTime(v, need))
+		} else if tres, mins := strings.CutPrefix(what, record.LimitMins); mins {
 			out = append(out, fmt.Sprintf("%s allows a job %d minutes of %s, this needs %d until its time limit (%s)", l.Who,
 				l.Most/60, tres, need/60, l.Reason))
 		} else if l.PerJob {
@@ -312,9 +333,11 @@ func Allows(v *state.View, j *pb.JobRecord) bool {
 			need = wall(j.TimeLimitS)
 		}
 		if tres, mins := strings.CutPrefix(l.What, record.LimitMins); mins {
-			need = record.Product(int64(held.Get(tres)), wall(j.TimeLimitS))
+			need = record.Product(heldOf(held, tres), wall(j.TimeLimitS))
+		} else if tres, spent := strings.CutPrefix(l.What, record.LimitSpent); spent {
+			need = min(1, heldOf(held, tres))
 		}
-		if l.Used(v)+need > l.Most {
+		if l.Used(v, v.NowNS/1e9)+need > l.Most {
 			return false
 		}
 	}

@@ -11,9 +11,11 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// limits are those of the jobs that wait. They are those of one policy: a change of it makes the planner look at everything again.
+// limits are those of the jobs that wait. They are those of one policy: a change of it, or of the settings, makes the planner look at
+// everything again.
 type limits struct {
 	policy *state.Policy
+	safe   bool                  // Settings.EnforceSafe
 	of     map[limitsKey][]int32 // of jobs that are alike
 	list   []limit.Limit
 	at     map[limit.Limit]int32
@@ -23,6 +25,7 @@ type limits struct {
 	view   *state.View
 	assocs map[uint32][]int32 // places of those that the use of an association counts for, by its id
 	qoses  map[uint32][]int32
+	timed  []int32 // places of those under which less or more is left as time passes
 }
 
 // limitsKey is what the limits of a job depend on.
@@ -34,9 +37,9 @@ func (m *mirror) limitsOf(v *state.View, spec *pb.JobSpec) []int32 {
 		return nil
 	}
 	r := &m.limits
-	if r.policy != v.Policy() {
-		*r = limits{policy: v.Policy(), of: map[limitsKey][]int32{}, at: map[limit.Limit]int32{}, assocs: map[uint32][]int32{},
-			qoses: map[uint32][]int32{}}
+	if r.policy != v.Policy() || r.safe != v.Settings.EnforceSafe {
+		*r = limits{policy: v.Policy(), safe: v.Settings.EnforceSafe, of: map[limitsKey][]int32{}, at: map[limit.Limit]int32{},
+			assocs: map[uint32][]int32{}, qoses: map[uint32][]int32{}}
 	}
 	key := limitsKey{spec.User, spec.Account, spec.Qos, convert.PartitionList(v, spec)}
 	if ids, known := r.of[key]; known {
@@ -65,6 +68,8 @@ func (r *limits) place(l limit.Limit) int32 {
 		r.rows = append(r.rows, record.Limit{PerJob: l.PerJob, What: l.What, Reason: record.Code(l.Reason)})
 		switch {
 		case l.PerJob:
+		case l.OverTime():
+			r.timed = append(r.timed, id)
 		case l.Assoc != 0:
 			r.assocs[l.Assoc] = append(r.assocs[l.Assoc], id)
 		case l.User != "":
@@ -82,13 +87,13 @@ func (r *limits) place(l limit.Limit) int32 {
 }
 
 // current brings up to date what is left under the limits of the jobs of a view: under those whose use has changed since the last one.
-func (r *limits) current(v *state.View) ([]record.Limit, []int64) {
+func (r *limits) current(v *state.View, nowS int64) ([]record.Limit, []int64) {
 	if !v.Settings.EnforceLimits {
 		return nil, nil
 	}
 	known, own := len(r.left), false
 	set := func(i int32) {
-		if left := r.list[i].Most - r.list[i].Used(v); int(i) >= known || left != r.left[i] {
+		if left := r.list[i].Most - r.list[i].Used(v, nowS); int(i) >= known || left != r.left[i] {
 			if !own {
 				r.left, own = slices.Grow(slices.Clone(r.left), len(r.list)-known)[:len(r.list)], true
 			}
@@ -107,6 +112,9 @@ func (r *limits) current(v *state.View) ([]record.Limit, []int64) {
 	}
 	if r.view != nil {
 		v.UsedSince(r.view, some(r.assocs), some(r.qoses))
+	}
+	for _, i := range r.timed {
+		set(i)
 	}
 	r.view = v
 	return r.rows, r.left

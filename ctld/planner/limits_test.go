@@ -322,6 +322,11 @@ func TestSubmitLimits(t *testing.T) {
 		{"qos high MaxTRESMinsPerJob cpu 3", "high", &pb.JobSpec{NumTasks: 2, TimeLimitS: 120}, "QOSMaxCpuMinutesPerJobLimit"},
 		{"qos high MaxTRESMinsPerJob cpu 4", "high", &pb.JobSpec{NumTasks: 2, TimeLimitS: 120}, "ok"},
 		{"qos high MaxTRESMinsPerJob cpu 4", "high", &pb.JobSpec{TimeLimitS: pb.Unlimited}, "QOSMaxCpuMinutesPerJobLimit"},
+		{"qos high GrpTRESMins cpu 3", "high", &pb.JobSpec{NumTasks: 2, TimeLimitS: 120}, "QOSGrpCPUMinutesLimit"},
+		{"qos high GrpTRESMins cpu 4", "high", &pb.JobSpec{NumTasks: 2, TimeLimitS: 120}, "ok ok"},
+		{"qos high GrpTRESRunMins cpu 3", "high", &pb.JobSpec{NumTasks: 2, TimeLimitS: 120}, "QOSGrpCPURunMinutesLimit"},
+		{"qos high GrpWall 60", "high", &pb.JobSpec{NumTasks: 2, TimeLimitS: 120}, "QOSGrpWallLimit"},
+		{"account lab GrpTRESMins cpu 0", "normal", &pb.JobSpec{NumTasks: 2, TimeLimitS: 120}, "ok ok"},
 		{"qos high MaxWall 60", "high", &pb.JobSpec{TimeLimitS: 120}, "QOSMaxWallDurationPerJobLimit"},
 		{"qos high MaxWall 60", "high", &pb.JobSpec{TimeLimitS: pb.Unlimited}, "QOSMaxWallDurationPerJobLimit"},
 		{"qos high MaxWall 60", "high", &pb.JobSpec{}, "ok ok"}, // it gets that much

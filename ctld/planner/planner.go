@@ -91,7 +91,7 @@ func (p *Planner) Stats() *Stats { return &p.stats }
 
 // Changed notes what a commit changed. It is a loop observer and does not block.
 func (p *Planner) Changed(c state.Change) {
-	relevant := c.Structure || len(c.Jobs) > 0
+	relevant := c.Structure || len(c.Jobs) > 0 || slices.ContainsFunc(c.Events, isPastRead)
 	p.mu.Lock()
 	for _, id := range c.Jobs {
 		p.dirty[id] = struct{}{}
@@ -104,6 +104,8 @@ func (p *Planner) Changed(c state.Change) {
 		p.poke()
 	}
 }
+
+func isPastRead(e state.Event) bool { _, is := e.(state.PastRead); return is }
 
 // nodesMatter reports whether a node record of the commit differs in what the scheduler sees; heartbeats do not.
 func (p *Planner) nodesMatter(c state.Change) bool {

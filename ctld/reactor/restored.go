@@ -249,6 +249,8 @@ func judgeStopped(tx *state.Tx, j *pb.JobRecord, x *pb.ExitRecord) (v verdict, k
 			return verdict{pb.JobState_JOB_PREEMPTED, x.StopReason, "None", 0}, true
 		}
 		return judge(tx, j, &pb.ExitRecord{Verdict: pb.VerdictUnknown}), true
+	case pb.StopTimeout: // a budget was used up
+		return judge(tx, j, &pb.ExitRecord{Verdict: pb.VerdictTimeout}), true
 	case pb.StopNodeFail, pb.StopUnknown, pb.StopDone:
 		// The last: salloc or srun has given it back, and nodes do not know with which status.
 		return judge(tx, j, &pb.ExitRecord{Verdict: pb.VerdictUnknown}), true

@@ -36,6 +36,7 @@ func (c Tick) Handle(tx *state.Tx) any {
 	powers(tx)
 	recallLost(tx)
 	resv.Tick(tx)
+	overspent(tx)
 	for _, id := range tx.Preempted() {
 		overdue(tx, tx.Job(id))
 	}

@@ -77,6 +77,7 @@ func (v *View) Check() error {
 	faults = append(faults, v.checkSteps()...)
 	faults = append(faults, v.checkPolicy()...)
 	faults = append(faults, v.checkUsage()...)
+	faults = append(faults, v.checkTime()...)
 	return errors.Join(faults...)
 }
 

@@ -114,7 +114,11 @@ func Load(cfg *Config, store journal.Store, clusterID string, firstID uint32) (*
 	if err != nil {
 		return nil, err
 	}
+	if tx.loading != nil {
+		tx.loading.noteTimed()
+	}
 	tx.recount()
+	tx.recountTime()
 	tx.occupyAll()
 	tx.groupDynamic()
 	tx.listPartitions()

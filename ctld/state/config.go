@@ -23,8 +23,8 @@ type Config struct {
 // New makes the first View: the configuration and nothing else. firstID is the first job id to hand out.
 func New(cfg *Config, clusterID string, firstID uint32) *View {
 	v := &View{ClusterID: clusterID, Jobs: &Jobs{}, steps: &table[JobSteps]{}, assocUsed: &table[Used]{}, qosUsed: &table[Used]{},
-		NextJobID: max(firstID, 1),
-		writer:    newIndex(), layout: &layout{}}
+		assocTime: &table[TimeUse]{}, qosTime: &table[TimeUse]{}, NextJobID: max(firstID, 1),
+		writer: newIndex(), layout: &layout{}}
 	tx := Begin(v, 0)
 	tx.reconfigure(cfg)
 	next, _ := tx.Freeze()

@@ -27,6 +27,9 @@ type Policy struct {
 	users    []*pb.UserRecord
 	assocs   []*pb.AssocRecord // by user, account, partition: those of accounts, which have no user, come first
 	qos      []*pb.QosRecord
+
+	timedAssocs []*pb.AssocRecord // that have limits over time
+	timedQOS    []*pb.QosRecord
 }
 
 // everywhere is the policy of a cluster that defines nothing.
@@ -200,7 +203,8 @@ type PolicyDraft struct {
 
 // Draft begins a change.
 func (p *Policy) Draft() *PolicyDraft {
-	return &PolicyDraft{Policy: Policy{slices.Clone(p.accounts), slices.Clone(p.users), slices.Clone(p.assocs), slices.Clone(p.qos)},
+	return &PolicyDraft{Policy: Policy{accounts: slices.Clone(p.accounts), users: slices.Clone(p.users),
+		assocs: slices.Clone(p.assocs), qos: slices.Clone(p.qos)},
 		changed: map[string]bool{}}
 }
 
@@ -304,10 +308,15 @@ type PolicyChanged struct {
 }
 
 func (e PolicyChanged) apply(tx *Tx) {
-	p, moved := e.Draft.Policy, !sameTree(tx.Policy(), &e.Draft.Policy)
+	p, old := e.Draft.Policy, tx.Policy()
+	p.noteTimed()
 	tx.next.policy = &p
+	moved := !sameTree(old, &p)
 	if moved {
 		tx.recount()
+	}
+	if moved || old.Budgeted() != p.Budgeted() {
+		tx.recountTime()
 	}
 	if tx.policy == nil {
 		tx.policy = map[string]bool{}

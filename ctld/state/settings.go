@@ -47,6 +47,7 @@ type Settings struct {
 	EnforceAssocs     bool   // AccountingStorageEnforce: users use accounts that they are in
 	EnforceQOS        bool   // and QOS that they may use
 	EnforceLimits     bool   // and keep the limits of both
+	EnforceSafe       bool   // and start no job that could use more until its time limit than is left of a budget
 	DisableRootJobs   bool
 	PriorityBasic     bool
 	Licenses          []License

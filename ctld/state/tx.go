@@ -104,6 +104,7 @@ func (tx *Tx) putJob(j *pb.JobRecord, durable bool) {
 	tx.noteEnd(old, j)
 	tx.countBytes(old, j)
 	tx.countUse(old, j)
+	tx.countTime(old, j)
 	tx.next.Jobs.put(tx, j.Id, j)
 	tx.dirty[j.Id] = tx.dirty[j.Id] || durable
 	for _, a := range j.Alloc {
@@ -123,6 +124,7 @@ func (tx *Tx) deleteJob(id uint32) {
 	if old != nil {
 		tx.countBytes(old, nil)
 		tx.countUse(old, nil)
+		tx.countTime(old, nil)
 	}
 	tx.next.Jobs.put(tx, id, nil)
 	tx.dirty[id] = true

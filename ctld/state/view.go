@@ -35,6 +35,10 @@ type View struct {
 	policy    *Policy                      // nil: nothing is defined
 	assocUsed *table[Used]                 // by association
 	qosUsed   *table[Used]                 // by QOS
+	assocTime *table[TimeUse]              // by association
+	qosTime   *table[TimeUse]              // by QOS
+	past      *Past                        // before these; nil: not known
+	counting  uint64                       // the commit since which they count
 	Settings  *Settings
 	NextJobID uint32
 	Default   string // default partition

@@ -32,20 +32,28 @@ func (r *room) short(j *record.Job, need func(what string) int64) record.Code {
 // lacksFor is lacks for what a job would hold, which may be more than it asks for.
 func (r *room) lacksFor(j *record.Job, allocs []record.Alloc, limitS int64) record.Code {
 	return r.short(j, func(what string) int64 {
-		if tres, ok := strings.CutPrefix(what, record.LimitMins); ok {
-			return record.Product(held(tres, allocs), limitS)
+		if tres, ok := strings.CutPrefix(what, record.LimitSpent); ok {
+			return min(1, held(tres, allocs))
 		}
-		return held(what, allocs)
+		return heldFor(what, allocs, limitS)
 	})
 }
 
-// use takes what was allocated.
-func (r *room) use(j *record.Job, allocs []record.Alloc) {
+// use takes what was allocated. Of a budget that is spent as time passes nothing is taken.
+func (r *room) use(j *record.Job, allocs []record.Alloc, limitS int64) {
 	for _, i := range j.Limits {
 		if l := &r.limits[i]; !l.PerJob {
-			r.taken[i] += held(l.What, allocs)
+			r.taken[i] = min(r.taken[i]+heldFor(l.What, allocs, limitS), record.Forever)
 		}
 	}
+}
+
+// heldFor is held; of LimitMins times the time limit.
+func heldFor(what string, allocs []record.Alloc, limitS int64) int64 {
+	if tres, ok := strings.CutPrefix(what, record.LimitMins); ok {
+		return record.Product(held(tres, allocs), limitS)
+	}
+	return held(what, allocs)
 }
 
 // held is how much of what is limited is allocated. The time is no part of it.
@@ -59,7 +67,7 @@ func held(what string, allocs []record.Alloc) (n int64) {
 			return 0
 		case "node":
 			n++
-		case "cpu":
+		case "cpu", "billing":
 			n += int64(a.CPUs)
 		case "mem":
 			n += a.MemMiB

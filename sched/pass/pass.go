@@ -442,7 +442,7 @@ func (p *pass) commit(c *turn, e *queue.Entry, ch *placement.Choice, limit int64
 	p.preemption.freshen(vr)
 	p.started = append(p.started, vr)
 	p.plan.Start = append(p.plan.Start, st)
-	p.limits.use(j.Rec, allocs)
+	p.limits.use(j.Rec, allocs, limit)
 	j.Taken++
 	if j.Rec.Array == nil || j.Taken >= j.Rec.Array.Startable() {
 		j.Done = true

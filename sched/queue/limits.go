@@ -35,7 +35,7 @@ func (q *Queue) followLimits(in *record.Snapshot) {
 	}
 	turned := map[*Class]struct{}{}
 	for i, was := range old { // under those that have come there is nobody yet
-		if was == fresh[i] {
+		if was == fresh[i] || q.limits[i].Timed() {
 			continue
 		}
 		for f, list := range q.under[i] {

@@ -202,9 +202,11 @@ type Share struct {
 
 // Limit is a limit of an association or a QOS.
 type Limit struct {
-	PerJob bool   // it is compared with each job alone, not used up
-	What   string // a trackable resource ("cpu", "mem" in MiB, "node", "gres/gpu", "gres/gpu:a100"), LimitJobs, LimitWall or LimitMins
-	Reason Code   // "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", …
+	PerJob bool // it is compared with each job alone, not used up
+	// What is a trackable resource ("cpu", "mem" in MiB, "node", "billing", "gres/gpu", "gres/gpu:a100"), LimitJobs, LimitWall, or
+	// LimitMins or LimitSpent and a resource.
+	What   string
+	Reason Code // "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", …
 }
 
 // What is limited besides resources.
@@ -213,6 +215,9 @@ const (
 	LimitWall = "wall" // seconds
 	// LimitMins and a trackable resource: how much of it a job has, times the seconds of its time limit.
 	LimitMins = "mins/"
+	// LimitSpent and a trackable resource or LimitJobs: what is left is of a budget. A job that has any of it may start as long as
+	// anything is left.
+	LimitSpent = "spent/"
 )
 
 // Timed reports whether what is limited depends on the time limit of a job.

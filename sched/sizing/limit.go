@@ -13,7 +13,7 @@ func LimitNeed(what string, c *Counts, limitS int64) (n int64) {
 		return 1
 	case record.LimitWall:
 		return limitS
-	case "cpu":
+	case "cpu", "billing":
 		return c.CPUs
 	case "mem":
 		return c.MemMiB
@@ -22,6 +22,9 @@ func LimitNeed(what string, c *Counts, limitS int64) (n int64) {
 	}
 	if tres, ok := strings.CutPrefix(what, record.LimitMins); ok {
 		return record.Product(LimitNeed(tres, c, 0), limitS)
+	}
+	if tres, ok := strings.CutPrefix(what, record.LimitSpent); ok {
+		return min(1, LimitNeed(tres, c, 0))
 	}
 	for _, g := range c.Gres {
 		if IsGres(what, g.Name, g.Type) {

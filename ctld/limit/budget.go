@@ -1,0 +1,231 @@
+package limit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/tres"
+	"github.com/sluice-hpc/sluice/ctld/state"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched/record"
+)
+
+// over is what of the time counts for a limit.
+type over uint8
+
+const (
+	overLimit   over = iota + 1 // that of the job itself until its time limit
+	overSpent                   // what was used, and is being used by jobs that run
+	overRunning                 // what running jobs may still use until their time limits
+	overSafe                    // both: AccountingStorageEnforce=safe
+)
+
+// overTime gives a limit over time the form in which the scheduler compares it: with what a job may use until its time limit, or only with
+// whether anything is left.
+func (l Limit) overTime(safe bool) Limit {
+	switch {
+	case l.Over == 0:
+		return l
+	case l.Over == overSpent && !safe:
+		l.What = record.LimitSpent + l.What
+		return l
+	case l.Over == overSpent:
+		l.Over = overSafe
+	}
+	l.What = record.LimitMins + l.What
+	return l
+}
+
+// tres is the TRES that a limit is of.
+func (l *Limit) tres() string {
+	return strings.TrimPrefix(strings.TrimPrefix(l.What, record.LimitMins), record.LimitSpent)
+}
+
+// whole is what a job may use under the limit in all.
+func (l *Limit) whole() string {
+	if l.Over > overLimit {
+		return record.LimitMins + l.tres()
+	}
+	return l.What
+}
+
+// counts reports whether limits of the row on a TRES have an effect.
+func (r *row) counts(what string) bool {
+	return Counted(what) || r.over > overLimit && what == "billing"
+}
+
+// minutes is how the reason of a limit over time ends.
+func (r *row) minutes(kind, noun string) string {
+	run := ""
+	if r.over == overRunning {
+		run = "Run"
+	}
+	switch {
+	case kind == "cpu":
+		return "CPU" + run + "MinutesLimit"
+	case kind == "mem" && !strings.HasPrefix(r.reason, "Assoc"):
+		noun = "Memory"
+	case kind == "billing":
+		noun = "Billing"
+	}
+	return noun + run + "Minutes"
+}
+
+// usedOverTime is what is used under a limit over time. While that is not known, all of it: jobs wait until accounting has been read.
+func (l *Limit) usedOverTime(v *state.View, nowS int64) int64 {
+	lines, name := v.AssocTime(l.Assoc), l.name()
+	if l.QOS != 0 {
+		lines = v.QOSTime(l.QOS)
+	}
+	if l.Over == overRunning {
+		return lines.Left(name, nowS)
+	}
+	spent, known := l.spent(v, nowS)
+	if !known {
+		return l.Most
+	}
+	if l.Over == overSafe {
+		spent += lines.Left(name, nowS)
+	}
+	return spent
+}
+
+// name is what state calls the TRES. GrpWall is of the time of all jobs, whatever they hold.
+func (l *Limit) name() string {
+	if name := l.tres(); name != record.LimitJobs {
+		return name
+	}
+	return state.WallTime
+}
+
+// amount is the TRES, for people.
+func (l *Limit) amount() string {
+	if name := l.tres(); name != record.LimitJobs {
+		return name
+	}
+	return "run time"
+}
+
+func (l *Limit) spent(v *state.View, nowS int64) (used int64, known bool) {
+	if l.QOS != 0 {
+		return v.QOSSpent(l.QOS, l.name(), nowS)
+	}
+	return v.AssocSpent(l.Assoc, l.name(), nowS)
+}
+
+// noteOverTime says why a job with that need would exceed a limit over time.
+func (l *Limit) noteOverTime(v *state.View, need int64) string {
+	nowS := v.NowNS / 1e9
+	lines := v.AssocTime(l.Assoc)
+	if l.QOS != 0 {
+		lines = v.QOSTime(l.QOS)
+	}
+	of, left := "of "+l.amount(), lines.Left(l.name(), nowS)
+	if l.Over == overRunning {
+		return fmt.Sprintf("%s: running jobs may still use %s of %s %s, this would add %s (%s)", l.Who, hours(left), hours(l.Most), of,
+			hours(need), l.Reason)
+	}
+	spent, known := l.spent(v, nowS)
+	switch {
+	case !known:
+		return fmt.Sprintf("%s: what has been used %s is being read from accounting (%s)", l.Who, of, l.Reason)
+	case l.Over == overSafe && spent < l.Most:
+		return fmt.Sprintf("%s has used %s of %s %s, running jobs may use %s more and this %s (%s)", l.Who, hours(spent), hours(l.Most),
+			of, hours(left), hours(need), l.Reason)
+	}
+	return fmt.Sprintf("%s has used %s of %s %s (%s)", l.Who, hours(spent), hours(l.Most), of, l.Reason)
+}
+
+// hours is an amount in words.
+func hours(seconds int64) string {
+	if seconds >= record.Forever/2 {
+		return "unlimited hours"
+	}
+	text := strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", float64(seconds)/3600), "0"), ".")
+	if text == "1" {
+		return "1 hour"
+	}
+	return text + " hours"
+}
+
+// heldOf is how much of a TRES, or of jobs, a job has that holds so much.
+func heldOf(held tres.List, name string) int64 {
+	switch name {
+	case record.LimitJobs:
+		return 1
+	case "billing":
+		name = "cpu"
+	}
+	return int64(held.Get(name))
+}
+
+// Budget is a limit on what may be used in all (GrpTRESMins, GrpWall), and what has been. Amounts are TRES × seconds.
+type Budget struct {
+	TRES    string // state.WallTime: of GrpWall
+	Most    int64
+	Known   bool  // accounting has been read; else nothing is known of Used
+	Used    int64 // until now, running jobs included
+	Running int64 // what running jobs may still use until their time limits
+	Held    int64 // TRES that running jobs hold
+}
+
+// AssocBudgets and QOSBudgets are the budgets of an association and of a QOS.
+func AssocBudgets(v *state.View, a *pb.AssocRecord, nowS int64) []Budget {
+	return budgets(v, ofAccounts, a.Values, Group{Assoc: a.Id}, nowS)
+}
+
+func QOSBudgets(v *state.View, q *pb.QosRecord, nowS int64) []Budget {
+	return budgets(v, ofQOS, q.Values, Group{QOS: q.Id}, nowS)
+}
+
+func budgets(v *state.View, rows []row, values []*pb.PolicyValue, g Group, nowS int64) (out []Budget) {
+	lines := v.AssocTime(g.Assoc)
+	if g.QOS != 0 {
+		lines = v.QOSTime(g.QOS)
+	}
+	for i := range rows {
+		if rows[i].over != overSpent {
+			continue
+		}
+		for _, l := range rows[i].limits(v, values, g, "") {
+			b := Budget{TRES: l.name(), Most: l.Most, Running: lines.Left(l.name(), nowS), Held: lines.Running(l.name())}
+			b.Used, b.Known = l.spent(v, nowS)
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// Exhausted reports whether any budget is used up whose jobs run: then it is worth asking each (Overtime).
+func Exhausted(v *state.View, nowS int64) bool {
+	if !v.Settings.EnforceLimits || v.Past() == nil {
+		return false
+	}
+	over := func(b Budget) bool { return b.Used >= b.Most && b.Held > 0 }
+	for _, a := range v.Policy().TimedAssocs() {
+		if v.AssocTime(a.Id) != nil && slices.ContainsFunc(AssocBudgets(v, a, nowS), over) {
+			return true
+		}
+	}
+	for _, q := range v.Policy().TimedQOS() {
+		if v.QOSTime(q.Id) != nil && slices.ContainsFunc(QOSBudgets(v, q, nowS), over) {
+			return true
+		}
+	}
+	return false
+}
+
+// Overtime is why a running job has to end: a budget that it uses is used up. "": it may go on.
+func Overtime(v *state.View, j *pb.JobRecord, nowS int64) string {
+	held := state.HeldTRES(j)
+	for _, l := range ofRecord(v, j) {
+		if l.Over != overSpent && l.Over != overSafe || heldOf(held, l.tres()) == 0 {
+			continue
+		}
+		if spent, known := l.spent(v, nowS); known && spent >= l.Most {
+			return fmt.Sprintf("%s has used up %s of %s (%s)", l.Who, hours(l.Most), l.amount(), l.Reason)
+		}
+	}
+	return ""
+}

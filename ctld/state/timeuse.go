@@ -1,0 +1,303 @@
+package state
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/sluice-hpc/sluice/conf/tres"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+)
+
+// What jobs use over time is counted for each association and each QOS while any of them has a limit of that kind (Policy.Budgeted). It is
+// a line over time: a commit changes the lines of the jobs that it changes, and the use at any moment is read off. A line begins when
+// counting begins; what was used before is read from accounting (fairshare.Keeper) and noted as Past. Neither is stored: Load counts
+// what runs, and accounting is read again. Check counts anew.
+//
+// All amounts are TRES × seconds. Sums may overflow on the way; the differences that are read off do not.
+
+// WallTime is the time itself among what is used, as accounting calls it.
+const WallTime = "wall"
+
+// unlimitedS is how long a job without a time limit is expected to run.
+const unlimitedS = 365 * 24 * 3600
+
+// Line is the use of one TRES.
+type Line struct {
+	Name  string
+	Rate  int64 // held by attempts that run
+	Begin int64 // Rate of each × when it began
+	Until int64 // Rate of each × when its time limit ends
+	Rest  int64 // what suspended attempts may still use
+	Done  int64 // what suspended attempts have used, and those that have ended since counting began
+}
+
+// TimeUse are the lines of an association or a QOS, by name. Immutable.
+type TimeUse []Line
+
+func (t *TimeUse) line(name string) *Line {
+	if t != nil {
+		if i, found := slices.BinarySearchFunc(*t, name, lineOrder); found {
+			return &(*t)[i]
+		}
+	}
+	return &Line{}
+}
+
+func lineOrder(l Line, name string) int { return strings.Compare(l.Name, name) }
+
+// Total is what has been used of a TRES since counting began, running jobs included.
+func (t *TimeUse) Total(name string, nowS int64) int64 {
+	l := t.line(name)
+	return l.Rate*nowS - l.Begin + l.Done
+}
+
+// Left is what running jobs may still use of a TRES until their time limits.
+func (t *TimeUse) Left(name string, nowS int64) int64 {
+	l := t.line(name)
+	return l.Until - l.Rate*nowS + l.Rest
+}
+
+// Running is how much of a TRES running jobs hold.
+func (t *TimeUse) Running(name string) int64 { return t.line(name).Rate }
+
+// Names are what has a line.
+func (t *TimeUse) Names() (names []string) {
+	if t != nil {
+		for _, l := range *t {
+			names = append(names, l.Name)
+		}
+	}
+	return names
+}
+
+// AssocTime and QOSTime are the lines of an association and of a QOS.
+func (v *View) AssocTime(id uint32) *TimeUse { return v.assocTime.Get(id) }
+func (v *View) QOSTime(id uint32) *TimeUse   { return v.qosTime.Get(id) }
+
+// Past is what was used before counting began, by id and TRES; what has decayed since is less. Immutable.
+type Past struct {
+	Counting   uint64 // the View.Counting that it goes with
+	Assoc, QOS map[uint32]map[string]int64
+}
+
+// Past is what was used before; nil while that is not known.
+func (v *View) Past() *Past { return v.past }
+
+// Counting names the beginning of counting: lines of two views with different numbers cannot be compared.
+func (v *View) Counting() uint64 { return v.counting }
+
+// AssocSpent and QOSSpent are what has been used of a TRES until now; false while it is not known.
+func (v *View) AssocSpent(id uint32, name string, nowS int64) (int64, bool) {
+	if v.past == nil {
+		return 0, false
+	}
+	return v.past.Assoc[id][name] + v.AssocTime(id).Total(name, nowS), true
+}
+
+func (v *View) QOSSpent(id uint32, name string, nowS int64) (int64, bool) {
+	if v.past == nil {
+		return 0, false
+	}
+	return v.past.QOS[id][name] + v.QOSTime(id).Total(name, nowS), true
+}
+
+// PastRead: accounting was read. Not durable.
+type PastRead struct{ Past *Past }
+
+func (e PastRead) apply(tx *Tx) {
+	if e.Past.Counting == tx.next.counting {
+		tx.next.past = e.Past
+	}
+}
+
+// Attrs implements Event.
+func (e PastRead) Attrs() []any { return nil }
+
+// attemptTime is all of a record that its lines depend on.
+type attemptTime struct {
+	attempt       uint32
+	begin, end    int64 // seconds, less the time of suspension; end = 0: it runs
+	suspended     bool
+	limitS        int64
+	held          string // AllocTres
+	user, account string
+	partition     string
+	qos           string
+}
+
+// attemptTimeOf is the zero value where the record has no attempt that holds anything.
+func attemptTimeOf(j *pb.JobRecord) (a attemptTime) {
+	if j == nil || !Active(j) || Pending(j) || j.StartNs == 0 || j.AllocTres == "" {
+		return a
+	}
+	a = attemptTime{attempt: j.Attempt, begin: (j.StartNs + j.SuspendedNs) / 1e9, limitS: int64(j.TimeLimitS), held: j.AllocTres,
+		user: j.Spec.GetUser(), account: AccountOf(j.Spec), partition: j.Partition, qos: strings.ToLower(j.Spec.GetQos())}
+	if j.TimeLimitS == pb.Unlimited {
+		a.limitS = unlimitedS
+	}
+	switch {
+	case j.StopReason != "" && j.EndNs != 0:
+		a.end = max(j.EndNs/1e9, a.begin)
+	case j.State == pb.JobState_JOB_SUSPENDED:
+		a.end, a.suspended = max(j.SuspendNs/1e9, a.begin), true
+	}
+	return a
+}
+
+// countTime brings the lines from one record of a job to the next; either may be nil.
+func (tx *Tx) countTime(old, fresh *pb.JobRecord) {
+	if tx.uncounted || !tx.next.Policy().Budgeted() {
+		return
+	}
+	a, b := attemptTimeOf(old), attemptTimeOf(fresh)
+	if a == b {
+		return
+	}
+	tx.addTime(&a, -1)
+	tx.addTime(&b, 1)
+	if a.held == "" || b.held != "" && a.attempt == b.attempt {
+		return
+	}
+	if a.suspended = false; a.end == 0 { // it has ended: what it used stays
+		a.end = max(tx.NowNS/1e9, a.begin)
+	}
+	if fresh != nil && fresh.Attempt == a.attempt && fresh.State.Terminal() && fresh.EndNs != 0 {
+		a.end = max(fresh.EndNs/1e9, a.begin)
+	}
+	tx.addTime(&a, 1)
+}
+
+// addTime adds an attempt so many times.
+func (tx *Tx) addTime(a *attemptTime, by int64) {
+	held, err := tres.Parse(a.held)
+	if a.held == "" || err != nil {
+		return
+	}
+	held = append(held, tres.Item{Name: WallTime, Count: 1})
+	p := tx.next.Policy()
+	for up := range p.Chain(p.AssocOf(a.user, a.account, a.partition)) {
+		tx.putTime(&tx.next.assocTime, tx.baseTime(false), up.Id, tx.next.AssocTime(up.Id).with(a, held, by))
+	}
+	if q := p.QOS(a.qos); q != nil {
+		tx.putTime(&tx.next.qosTime, tx.baseTime(true), q.Id, tx.next.QOSTime(q.Id).with(a, held, by))
+	}
+}
+
+// with is t with an attempt so many times.
+func (t *TimeUse) with(a *attemptTime, held tres.List, by int64) *TimeUse {
+	var n TimeUse
+	if t != nil {
+		n = slices.Clone(*t)
+	}
+	for _, it := range held {
+		i, found := slices.BinarySearchFunc(n, it.Name, lineOrder)
+		if !found {
+			n = slices.Insert(n, i, Line{Name: it.Name})
+		}
+		l, rate := &n[i], by*int64(min(it.Count, math.MaxInt64))
+		switch {
+		case a.end == 0:
+			l.Rate += rate
+			l.Begin += rate * a.begin
+			l.Until += rate * (a.begin + a.limitS)
+		case a.suspended:
+			l.Rest += rate * max(0, a.begin+a.limitS-a.end)
+			fallthrough
+		default:
+			l.Done += rate * (a.end - a.begin)
+		}
+	}
+	n = slices.DeleteFunc(n, func(l Line) bool { return l == Line{Name: l.Name} })
+	if len(n) == 0 {
+		return nil
+	}
+	return &n
+}
+
+func (tx *Tx) baseTime(qos bool) *table[TimeUse] {
+	switch {
+	case tx.base == nil:
+		return nil
+	case qos:
+		return tx.base.qosTime
+	}
+	return tx.base.assocTime
+}
+
+func (tx *Tx) putTime(t **table[TimeUse], base *table[TimeUse], id uint32, u *TimeUse) {
+	if *t == base {
+		*t = base.clone()
+	}
+	(*t).put(tx, id, u)
+}
+
+// recountTime begins to count anew.
+func (tx *Tx) recountTime() {
+	tx.next.assocTime, tx.next.qosTime, tx.next.past, tx.next.counting = &table[TimeUse]{}, &table[TimeUse]{}, nil, tx.Seq
+	if !tx.next.Policy().Budgeted() {
+		return
+	}
+	for j := range tx.next.Jobs.All() {
+		a := attemptTimeOf(j)
+		tx.addTime(&a, 1)
+	}
+}
+
+// checkTime counts what runs anew and compares. What has ended is in no record any more.
+func (v *View) checkTime() (faults []error) {
+	tx := &Tx{token: new(token), next: *v}
+	tx.recountTime()
+	for id := range highestID(v.Policy()) + 1 {
+		for _, both := range []struct {
+			what      string
+			has, want *TimeUse
+		}{{"association", v.AssocTime(id), tx.next.AssocTime(id)}, {"QOS", v.QOSTime(id), tx.next.QOSTime(id)}} {
+			if h, w := both.has.running(), both.want.running(); h != w {
+				faults = append(faults, fmt.Errorf("%s %d: counted as using %s over time, its jobs use %s", both.what, id, h, w))
+			}
+		}
+	}
+	return faults
+}
+
+func (t *TimeUse) running() (text string) {
+	if t == nil {
+		return ""
+	}
+	for _, l := range *t {
+		if l.Done = 0; l != (Line{Name: l.Name}) {
+			text += fmt.Sprintf("%+v ", l)
+		}
+	}
+	return text
+}
+
+// timed are the settings of limits over time.
+var timed = []string{"GrpTRESMins", "GrpTRESRunMins", "GrpWall"}
+
+// Budgeted reports whether any association or QOS has a limit over time.
+func (p *Policy) Budgeted() bool { return len(p.timedAssocs)+len(p.timedQOS) > 0 }
+
+// TimedAssocs and TimedQOS are those that have such a limit.
+func (p *Policy) TimedAssocs() []*pb.AssocRecord { return p.timedAssocs }
+func (p *Policy) TimedQOS() []*pb.QosRecord      { return p.timedQOS }
+
+// noteTimed looks for them.
+func (p *Policy) noteTimed() {
+	has := func(values []*pb.PolicyValue) bool {
+		return slices.ContainsFunc(values, func(v *pb.PolicyValue) bool { return slices.Contains(timed, v.Name) })
+	}
+	p.timedAssocs, p.timedQOS = nil, nil
+	for _, a := range p.assocs {
+		if has(a.Values) {
+			p.timedAssocs = append(p.timedAssocs, a)
+		}
+	}
+	for _, q := range p.qos {
+		if has(q.Values) {
+			p.timedQOS = append(p.timedQOS, q)
+		}
+	}
+}

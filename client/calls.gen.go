@@ -207,3 +207,7 @@ func (c *calls) Policy(ctx context.Context, req *msg.PolicyRequest) (msg.Stream[
 func (c *calls) ChangePolicy(ctx context.Context, req *msg.ChangePolicyRequest) (*msg.ChangePolicyReply, error) {
 	return unary[msg.ChangePolicyReply](ctx, c, "ChangePolicy", req)
 }
+
+func (c *calls) Budgets(ctx context.Context, req *msg.BudgetsRequest) (*msg.BudgetsReply, error) {
+	return unary[msg.BudgetsReply](ctx, c, "Budgets", req)
+}

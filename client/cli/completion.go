@@ -133,6 +133,7 @@ func sluiceWords(verbs []*command.Verb) completion.Command {
 		completion.After{Words: []string{"explain"}, Kind: completion.Jobs},
 		completion.After{Words: []string{"revoke", "--node"}, Kind: completion.Nodes},
 		completion.After{Words: []string{"--role"}, Kind: list("compute", "login")},
+		completion.After{Words: []string{"--time_format"}, Kind: list("seconds", "minutes", "hours", "percent")},
 		completion.After{Words: []string{"--by"}, Kind: list("user", "account", "partition", "node")},
 		completion.After{Words: []string{"completion"}, Kind: list(shellNames...)})
 	return c

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/adopt"
+	"github.com/sluice-hpc/sluice/client/budget"
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/confcheck"
 	"github.com/sluice-hpc/sluice/client/enrol"
@@ -18,8 +19,8 @@ import (
 
 // Verbs are those of `sluice` that are not Slurm's commands.
 func Verbs() []*command.Verb {
-	return []*command.Verb{sandbox.UpVerb(Names()), sandbox.DownVerb(), explain.Verb(), gpus.Verb(), report.Verb(), enrol.TokenVerb(),
-		enrol.NodeVerb(), enrol.CertsVerb(), confcheck.Verb(), adopt.Verb()}
+	return []*command.Verb{sandbox.UpVerb(Names()), sandbox.DownVerb(), explain.Verb(), gpus.Verb(), report.Verb(), budget.Verb(),
+		enrol.TokenVerb(), enrol.NodeVerb(), enrol.CertsVerb(), confcheck.Verb(), adopt.Verb()}
 }
 
 // Names are Slurm's commands, under which the program is installed too.

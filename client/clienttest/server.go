@@ -56,6 +56,8 @@ type Controller struct {
 	AccountingExtern bool
 	Reported         *pb.ReportReply // of sluice report
 	ReportAsked      []*pb.ReportRequest
+	BudgetList       *pb.BudgetsReply // of sluice budget
+	BudgetsAsked     []*pb.BudgetsRequest
 	Stepping         Steps
 	DropCalls        int // close the connection instead of answering, that often
 
@@ -132,6 +134,14 @@ func (c *Controller) Report(_ context.Context, r *pb.ReportRequest) (*pb.ReportR
 	defer c.mu.Unlock()
 	c.ReportAsked = append(c.ReportAsked, r)
 	return c.Reported, c.refuse()
+}
+
+// Budgets answers BudgetList.
+func (c *Controller) Budgets(_ context.Context, r *pb.BudgetsRequest) (*pb.BudgetsReply, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.BudgetsAsked = append(c.BudgetsAsked, r)
+	return c.BudgetList, c.refuse()
 }
 
 func (c *Controller) submit(req *pb.SubmitRequest) (*pb.SubmitReply, error) {

@@ -56,4 +56,5 @@ type ControllerAPIClient interface {
 	EndAllocation(context.Context, *EndAllocationRequest) (*UpdateReply, error)
 	Policy(context.Context, *PolicyRequest) (Stream[PolicyReply], error)
 	ChangePolicy(context.Context, *ChangePolicyRequest) (*ChangePolicyReply, error)
+	Budgets(context.Context, *BudgetsRequest) (*BudgetsReply, error)
 }

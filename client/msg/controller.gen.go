@@ -4732,6 +4732,7 @@ type AccountUsageReply struct {
 	Down     []*TresUsage
 	Warning  string
 	Seq      uint64
+	Qos      []*QosUsage
 }
 
 func (m *AccountUsageReply) GetRows() []*AccountUsage {
@@ -4790,6 +4791,13 @@ func (m *AccountUsageReply) GetSeq() uint64 {
 	return m.Seq
 }
 
+func (m *AccountUsageReply) GetQos() []*QosUsage {
+	if m == nil {
+		return nil
+	}
+	return m.Qos
+}
+
 // Marshal gives the encoding of m.
 func (m *AccountUsageReply) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -4816,6 +4824,10 @@ func (m *AccountUsageReply) AppendTo(b []byte) []byte {
 	}
 	b = coding.AppendText(b, 7, m.Warning)
 	b = coding.AppendNumber(b, 8, m.Seq)
+	for _, v := range m.Qos {
+		b, at = coding.Open(b, 9)
+		b = coding.Close(v.AppendTo(b), at)
+	}
 	return b
 }
 
@@ -4852,6 +4864,10 @@ func (m *AccountUsageReply) Merge(s string) error {
 			m.Warning = d.Text()
 		case 8<<3 | coding.Varint:
 			m.Seq = d.Number()
+		case 9<<3 | coding.Chunk:
+			v := new(QosUsage)
+			d.Fail(v.Merge(d.Data))
+			m.Qos = append(m.Qos, v)
 		}
 	}
 	return d.Err()
@@ -4991,6 +5007,81 @@ func (m *TresUsage) Merge(s string) error {
 			m.Name = d.Text()
 		case 2<<3 | coding.Fixed64:
 			m.Seconds = d.Double()
+		}
+	}
+	return d.Err()
+}
+
+// QosUsage is the message of that name in sluice/v1/controller.proto.
+type QosUsage struct {
+	Name string
+	Used []*TresUsage
+	Left []*TresUsage
+}
+
+func (m *QosUsage) GetName() string {
+	if m == nil {
+		return ""
+	}
+	return m.Name
+}
+
+func (m *QosUsage) GetUsed() []*TresUsage {
+	if m == nil {
+		return nil
+	}
+	return m.Used
+}
+
+func (m *QosUsage) GetLeft() []*TresUsage {
+	if m == nil {
+		return nil
+	}
+	return m.Left
+}
+
+// Marshal gives the encoding of m.
+func (m *QosUsage) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *QosUsage) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	b = coding.AppendText(b, 1, m.Name)
+	for _, v := range m.Used {
+		b, at = coding.Open(b, 2)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	for _, v := range m.Left {
+		b, at = coding.Open(b, 3)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *QosUsage) Unmarshal(b []byte) error {
+	*m = QosUsage{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *QosUsage) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Name = d.Text()
+		case 2<<3 | coding.Chunk:
+			v := new(TresUsage)
+			d.Fail(v.Merge(d.Data))
+			m.Used = append(m.Used, v)
+		case 3<<3 | coding.Chunk:
+			v := new(TresUsage)
+			d.Fail(v.Merge(d.Data))
+			m.Left = append(m.Left, v)
 		}
 	}
 	return d.Err()

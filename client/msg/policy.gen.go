@@ -1099,3 +1099,258 @@ func (m *PolicyJob) Merge(s string) error {
 	}
 	return d.Err()
 }
+
+// BudgetsRequest is the message of that name in sluice/v1/policy.proto.
+type BudgetsRequest struct {
+	Names []string
+}
+
+func (m *BudgetsRequest) GetNames() []string {
+	if m == nil {
+		return nil
+	}
+	return m.Names
+}
+
+// Marshal gives the encoding of m.
+func (m *BudgetsRequest) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *BudgetsRequest) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	for _, v := range m.Names {
+		b = coding.AppendElement(b, 1, v)
+	}
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *BudgetsRequest) Unmarshal(b []byte) error {
+	*m = BudgetsRequest{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *BudgetsRequest) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Names = append(m.Names, d.Text())
+		}
+	}
+	return d.Err()
+}
+
+// BudgetsReply is the message of that name in sluice/v1/policy.proto.
+type BudgetsReply struct {
+	Budgets  []*Budget
+	Enforced bool
+	NowNs    int64
+}
+
+func (m *BudgetsReply) GetBudgets() []*Budget {
+	if m == nil {
+		return nil
+	}
+	return m.Budgets
+}
+
+func (m *BudgetsReply) GetEnforced() bool {
+	if m == nil {
+		return false
+	}
+	return m.Enforced
+}
+
+func (m *BudgetsReply) GetNowNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.NowNs
+}
+
+// Marshal gives the encoding of m.
+func (m *BudgetsReply) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *BudgetsReply) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	at := 0
+	for _, v := range m.Budgets {
+		b, at = coding.Open(b, 1)
+		b = coding.Close(v.AppendTo(b), at)
+	}
+	b = coding.AppendBool(b, 2, m.Enforced)
+	b = coding.AppendNumber(b, 3, uint64(m.NowNs))
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *BudgetsReply) Unmarshal(b []byte) error {
+	*m = BudgetsReply{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *BudgetsReply) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			v := new(Budget)
+			d.Fail(v.Merge(d.Data))
+			m.Budgets = append(m.Budgets, v)
+		case 2<<3 | coding.Varint:
+			m.Enforced = d.Bool()
+		case 3<<3 | coding.Varint:
+			m.NowNs = int64(d.Number())
+		}
+	}
+	return d.Err()
+}
+
+// Budget is the message of that name in sluice/v1/policy.proto.
+type Budget struct {
+	Account   string
+	User      string
+	Partition string
+	Qos       string
+	Tres      string
+	Limit     int64
+	Known     bool
+	Used      int64
+	Running   int64
+	Held      int64
+}
+
+func (m *Budget) GetAccount() string {
+	if m == nil {
+		return ""
+	}
+	return m.Account
+}
+
+func (m *Budget) GetUser() string {
+	if m == nil {
+		return ""
+	}
+	return m.User
+}
+
+func (m *Budget) GetPartition() string {
+	if m == nil {
+		return ""
+	}
+	return m.Partition
+}
+
+func (m *Budget) GetQos() string {
+	if m == nil {
+		return ""
+	}
+	return m.Qos
+}
+
+func (m *Budget) GetTres() string {
+	if m == nil {
+		return ""
+	}
+	return m.Tres
+}
+
+func (m *Budget) GetLimit() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.Limit
+}
+
+func (m *Budget) GetKnown() bool {
+	if m == nil {
+		return false
+	}
+	return m.Known
+}
+
+func (m *Budget) GetUsed() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.Used
+}
+
+func (m *Budget) GetRunning() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.Running
+}
+
+func (m *Budget) GetHeld() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.Held
+}
+
+// Marshal gives the encoding of m.
+func (m *Budget) Marshal() []byte { return m.AppendTo(nil) }
+
+// AppendTo appends the encoding of m; nil is as empty.
+func (m *Budget) AppendTo(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	b = coding.AppendText(b, 1, m.Account)
+	b = coding.AppendText(b, 2, m.User)
+	b = coding.AppendText(b, 3, m.Partition)
+	b = coding.AppendText(b, 4, m.Qos)
+	b = coding.AppendText(b, 5, m.Tres)
+	b = coding.AppendNumber(b, 6, uint64(m.Limit))
+	b = coding.AppendBool(b, 7, m.Known)
+	b = coding.AppendNumber(b, 8, uint64(m.Used))
+	b = coding.AppendNumber(b, 9, uint64(m.Running))
+	b = coding.AppendNumber(b, 10, uint64(m.Held))
+	return b
+}
+
+// Unmarshal makes m what b encodes. Fields that are not known are skipped.
+func (m *Budget) Unmarshal(b []byte) error {
+	*m = Budget{}
+	return m.Merge(string(b))
+}
+
+// Merge adds to m what s encodes; the strings of m are then parts of s.
+func (m *Budget) Merge(s string) error {
+	d := coding.NewDecoder(s)
+	for d.Next() {
+		switch d.Tag {
+		case 1<<3 | coding.Chunk:
+			m.Account = d.Text()
+		case 2<<3 | coding.Chunk:
+			m.User = d.Text()
+		case 3<<3 | coding.Chunk:
+			m.Partition = d.Text()
+		case 4<<3 | coding.Chunk:
+			m.Qos = d.Text()
+		case 5<<3 | coding.Chunk:
+			m.Tres = d.Text()
+		case 6<<3 | coding.Varint:
+			m.Limit = int64(d.Number())
+		case 7<<3 | coding.Varint:
+			m.Known = d.Bool()
+		case 8<<3 | coding.Varint:
+			m.Used = int64(d.Number())
+		case 9<<3 | coding.Varint:
+			m.Running = int64(d.Number())
+		case 10<<3 | coding.Varint:
+			m.Held = int64(d.Number())
+		}
+	}
+	return d.Err()
+}

@@ -328,8 +328,8 @@ func (o *order) sayAdded(env *command.Env, r *msg.ChangePolicyReply, names func(
 		}
 		if len(o.req.Set) > 0 {
 			fmt.Fprint(out, " Settings\n")
-			o.sayValues(out, "  %-13s = %s\n")
-			fmt.Fprintf(out, "  %-13s = %s\n", "Parent", word("Parent", "root"))
+			o.sayValues(out, "  %-14s= %s\n")
+			fmt.Fprintf(out, "  %-14s= %s\n", "Parent", word("Parent", "root"))
 		}
 	case "user":
 		if text := word("AdminLevel", ""); text != "" && len(r.GetNames()) > 0 {
@@ -340,7 +340,7 @@ func (o *order) sayAdded(env *command.Env, r *msg.ChangePolicyReply, names func(
 			fmt.Fprintf(out, "  U = %-9.9s A = %-10.10s C = %-10.10s%s\n", a.GetUser(), a.GetAccount(), cluster, added(a))
 		}
 		fmt.Fprint(out, " Non Default Settings\n")
-		o.sayValues(out, "  %-13s = %s\n")
+		o.sayValues(out, "  %-14s= %s\n")
 	case "qos":
 		fmt.Fprintf(out, " Settings\n  Description    = %s\n", word("Description", strings.Join(r.GetNames(), ",")))
 		o.sayValues(out, "  %-24s = %s\n")

@@ -1,6 +1,7 @@
 package scontrol
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -59,17 +60,21 @@ func (s *show) assocMgr(args []string) int {
 	if err != nil {
 		return s.failed("slurm_load_jobs error", err)
 	}
+	set, err := loadLimits(s.ctx, c)
+	if err != nil {
+		return s.failed("slurm_load_assoc_mgr_info error", err)
+	}
 	if f.withAssocs {
 		b = append(b, gap+"Association Records\n"+gap...)
 		resources := shares.Resources(reply)
 		tree.Each(func(n *shares.Node) {
 			if f.wants(n) {
-				b = s.appendAssoc(b, n, now, resources)
+				b = s.appendAssoc(b, n, now, &set, resources)
 			}
 		})
 	}
 	if f.withQOS {
-		b = s.appendQOS(b, f, gap, tree, now, shares.Resources(reply))
+		b = s.appendQOS(b, f, gap, now, set.qos, reply)
 	}
 	return s.out(b)
 }
@@ -136,7 +141,7 @@ type load struct {
 	tres               map[string]uint64
 }
 
-type loads map[string]*load // by account and uid, "ACCOUNT UID"; accounts, "ACCOUNT"; all of it, ""
+type loads map[string]*load // by account and uid, "ACCOUNT UID"; accounts, "ACCOUNT"; QOS, "/QOS"
 
 // inUse counts the jobs that wait and run.
 func inUse(ctx context.Context, c *client.Client, fc *format.Context) (loads, error) {
@@ -147,7 +152,8 @@ func inUse(ctx context.Context, c *client.Client, fc *format.Context) (loads, er
 		if account == "" {
 			account = shares.Root
 		}
-		for _, key := range []string{account + " " + strconv.FormatUint(uint64(j.GetSpec().GetUid()), 10), account, ""} {
+		for _, key := range []string{account + " " + strconv.FormatUint(uint64(j.GetSpec().GetUid()), 10), account,
+			"/" + j.GetSpec().GetQos()} {
 			l.of(key).add(j)
 		}
 		if account != shares.Root {
@@ -178,13 +184,18 @@ func (l *load) add(j *msg.JobRecord) {
 }
 
 // appendAssoc appends the record of an account, or of a user in it.
-func (s *show) appendAssoc(b []byte, n *shares.Node, now loads, resources []string) []byte {
+func (s *show) appendAssoc(b []byte, n *shares.Node, now loads, all *allLimits, resources []string) []byte {
+	set := all.assoc[shares.ID(n)]
 	user, parent, isDefault, key := "", "", "No", n.Account
 	switch {
 	case n.User != "":
-		user = fmt.Sprintf("%s(%d)", format.Escape(n.User), n.UID)
-		key += " " + strconv.FormatUint(uint64(n.UID), 10)
-		if n.Account == shares.Root {
+		uid := n.UID
+		if known, ok := passwd.UID(n.User); ok { // also of somebody who has used nothing yet
+			uid = known
+		}
+		user = fmt.Sprintf("%s(%d)", format.Escape(n.User), uid)
+		key += " " + strconv.FormatUint(uint64(uid), 10)
+		if n.Account == cmp.Or(all.defaults[n.User], shares.Root) {
 			isDefault = "Yes"
 		}
 	case n.Depth > 0:
@@ -195,48 +206,124 @@ func (s *show) appendAssoc(b []byte, n *shares.Node, now loads, resources []stri
 		raw, of = 1, 1
 	}
 	block := fmt.Sprintf("ClusterName=%s Account=%s UserName=%s Partition= Priority=0 ID=%d\n"+
-		"    SharesRaw/Norm/Level/Factor=%d/%.2f/%d/%.2f\n    UsageRaw/Norm/Efctv=%.2f/%.2f/%.2f\n    ParentAccount=%s Lft=%d DefAssoc=%s\n",
+		"    SharesRaw/Norm/Level/Factor=%d/%.2f/%d/%.2f\n    UsageRaw/Norm/Efctv=%.2f/%.2f/%.2f\n"+
+		"    ParentAccount=%s Lft=%d DefAssoc=%s\n",
 		format.Escape(s.env.ClusterName()), format.Escape(n.Account), user, shares.ID(n), raw, n.Norm, of, n.Factor, n.Usage, n.NormUsage,
 		n.Effective,
 		parent, shares.ID(n), isDefault)
 	l := now.of(key)
-	block += fmt.Sprintf("    GrpJobs=N(%d) GrpJobsAccrue=N(0)\n    GrpSubmitJobs=N(%d) GrpWall=N(%.2f)\n", l.running, l.submitted,
-		n.Used["wall"]/60) + grpTRES(n, l, resources) +
+	block += fmt.Sprintf("    GrpJobs=%s(%d) GrpJobsAccrue=%s(0)\n    GrpSubmitJobs=%s(%d) GrpWall=%s(%.2f)\n",
+		set.of("GrpJobs", ""), l.running, set.of("GrpJobsAccrue", ""), set.of("GrpSubmitJobs", ""), l.submitted,
+		set.of("GrpWall", ""), n.Used["wall"]/60) +
+		grpTRES(n.Used, n.Left, l, set, resources) +
 		"    MaxJobs= MaxJobsAccrue= MaxSubmitJobs= MaxWallPJ=\n    MaxTRESPJ=\n    MaxTRESPN=\n    MaxTRESMinsPJ=\n    MinPrioThresh=\n"
 	return append(b, s.line(block)...)
 }
 
 // grpTRES are the lines about resources: in use, minutes used, minutes that running jobs may still use. N stands for no limit.
-func grpTRES(n *shares.Node, l *load, resources []string) string {
-	var used, mins, run []string
+func grpTRES(used, left map[string]float64, l *load, set limits, resources []string) string {
+	var now, mins, run []string
 	for _, name := range resources {
-		used = append(used, fmt.Sprintf("%s=N(%d)", name, l.tres[name]))
-		mins = append(mins, fmt.Sprintf("%s=N(%d)", name, int64(n.Used[name]/60)))
-		run = append(run, fmt.Sprintf("%s=N(%d)", name, int64(n.Left[name]/60)))
+		now = append(now, fmt.Sprintf("%s=%s(%d)", name, set.of("GrpTRES", name), l.tres[name]))
+		mins = append(mins, fmt.Sprintf("%s=%s(%d)", name, set.of("GrpTRESMins", name), int64(used[name]/60)))
+		run = append(run, fmt.Sprintf("%s=%s(%d)", name, set.of("GrpTRESRunMins", name), int64(left[name]/60)))
 	}
-	return "    GrpTRES=" + strings.Join(used, ",") + "\n    GrpTRESMins=" + strings.Join(mins, ",") + "\n    GrpTRESRunMins=" +
+	return "    GrpTRES=" + strings.Join(now, ",") + "\n    GrpTRESMins=" + strings.Join(mins, ",") + "\n    GrpTRESRunMins=" +
 		strings.Join(run, ",") + "\n"
 }
 
-// appendQOS appends the one QOS that there is, used by everybody.
-func (s *show) appendQOS(b []byte, f assocFilter, gap string, tree *shares.Node, now loads, resources []string) []byte {
-	if len(f.qos) > 0 && !slices.Contains(f.qos, "normal") {
-		return append(b, gap+"No QOS currently cached in Slurm.\n"+gap...)
+// appendQOS appends the QOS that are asked for.
+func (s *show) appendQOS(b []byte, f assocFilter, gap string, now loads, all []*msg.QosRecord, reply *msg.AccountUsageReply) []byte {
+	b = append(b, gap...)
+	none := true
+	for _, q := range all {
+		if len(f.qos) > 0 && !slices.Contains(f.qos, q.GetName()) {
+			continue
+		}
+		if none {
+			b = append(b, "QOS Records\n"+gap...)
+			none = false
+		}
+		b = append(b, s.qosRecord(q, now.of("/"+q.GetName()), reply)...)
 	}
-	l := now.of("")
-	block := fmt.Sprintf("QOS=normal(1)\n    UsageRaw=%.6f\n    GrpJobs=N(%d) GrpJobsAccrue=N(0) GrpSubmitJobs=N(%d) GrpWall=N(%.2f)\n",
-		tree.Usage, l.running, l.submitted, tree.Used["wall"]/60) +
-		grpTRES(tree, l, resources) +
+	if none {
+		return append(b, "No QOS currently cached in Slurm.\n"+gap...)
+	}
+	return b
+}
+
+func (s *show) qosRecord(q *msg.QosRecord, l *load, reply *msg.AccountUsageReply) string {
+	var used, left map[string]float64
+	for _, u := range reply.GetQos() {
+		if u.GetName() == q.GetName() {
+			used, left = shares.Amounts(u.GetUsed()), shares.Amounts(u.GetLeft())
+		}
+	}
+	set := limits(q.GetValues())
+	priority := "0"
+	if p := set.of("Priority", ""); p != "N" {
+		priority = p
+	}
+	block := fmt.Sprintf("QOS=%s(%d)\n    UsageRaw=%.6f\n    GrpJobs=%s(%d) GrpJobsAccrue=%s(0) GrpSubmitJobs=%s(%d) GrpWall=%s(%.2f)\n",
+		format.Escape(q.GetName()), q.GetId(), used["billing"], set.of("GrpJobs", ""), l.running, set.of("GrpJobsAccrue", ""),
+		set.of("GrpSubmitJobs", ""), l.submitted, set.of("GrpWall", ""), used["wall"]/60) +
+		grpTRES(used, left, l, set, shares.Resources(reply)) +
 		"    MaxWallPJ=\n    MaxTRESPJ=\n    MaxTRESPN=\n    MaxTRESMinsPJ=\n    MinPrioThresh= \n    MinTRESPJ=\n    PreemptMode=OFF\n " +
-		"   Priority=0\n" +
+		"   Priority=" + priority + "\n" +
 		"    Account Limits\n        No Accounts\n    User Limits\n        No Users\n"
-	text := s.line(block)
-	if s.opts.oneLine {
-		text = strings.NewReplacer("Account Limits No", "Account Limits=No", "User Limits No",
-			"User Limits=No").Replace(strings.Join(strings.Fields(block), " ") + "\n")
-		text = strings.Replace(text, "MinPrioThresh= ", "MinPrioThresh=  ", 1)
+	if !s.opts.oneLine {
+		return block
 	}
-	return append(append(b, gap+"QOS Records\n"+gap...), text...)
+	text := strings.NewReplacer("Account Limits No", "Account Limits=No", "User Limits No",
+		"User Limits=No").Replace(strings.Join(strings.Fields(block), " ") + "\n")
+	return strings.Replace(text, "MinPrioThresh= ", "MinPrioThresh=  ", 1)
+}
+
+// limits are the numbers of a record.
+type limits []*msg.PolicyValue
+
+// of is a limit as it is shown; N where there is none.
+func (l limits) of(name, tres string) string {
+	for _, v := range l {
+		switch {
+		case v.GetName() != name || v.GetTres() != tres:
+		case name == "GrpWall": // seconds
+			return strconv.FormatUint(v.GetValue()/60, 10)
+		default:
+			return strconv.FormatUint(v.GetValue(), 10)
+		}
+	}
+	return "N"
+}
+
+// allLimits are those of associations, by number, and the QOS in the order of their numbers; and the default accounts of users.
+type allLimits struct {
+	assoc    map[int64]limits
+	qos      []*msg.QosRecord
+	defaults map[string]string
+}
+
+func loadLimits(ctx context.Context, c *client.Client) (all allLimits, err error) {
+	all.assoc, all.defaults = map[int64]limits{}, map[string]string{}
+	stream, err := c.Policy(ctx, &msg.PolicyRequest{Own: true})
+	if err != nil {
+		return all, err
+	}
+	err = view.EachPage(stream.Recv, func(p *msg.PolicyReply) {
+		for _, row := range p.GetRows() {
+			if a := row.GetAssoc(); a != nil {
+				all.assoc[int64(a.GetId())] = a.GetValues()
+			}
+			if u := row.GetUser(); u != nil {
+				all.defaults[u.GetName()] = u.GetDefaultAccount()
+			}
+			if row.GetQos() != nil {
+				all.qos = append(all.qos, row.GetQos())
+			}
+		}
+	})
+	slices.SortFunc(all.qos, func(a, b *msg.QosRecord) int { return cmp.Compare(a.GetId(), b.GetId()) })
+	return all, err
 }
 
 // line puts a record on one line, with -o.

@@ -96,7 +96,7 @@ func Tree(reply *msg.AccountUsageReply, assocs []*msg.AssocRecord, name func(uid
 	for _, r := range reply.GetRows() {
 		if n := t.Place(r.GetAccount(), name(r.GetUid())); n != nil {
 			n.UID = r.GetUid()
-			n.Add(amounts(r.GetUsed()), amounts(r.GetLeft()))
+			n.Add(Amounts(r.GetUsed()), Amounts(r.GetLeft()))
 		}
 	}
 	for _, user := range users {
@@ -110,7 +110,8 @@ func Tree(reply *msg.AccountUsageReply, assocs []*msg.AssocRecord, name func(uid
 	return t.Root
 }
 
-func amounts(list []*msg.TresUsage) map[string]float64 {
+// Amounts are those of a list by name.
+func Amounts(list []*msg.TresUsage) map[string]float64 {
 	m := map[string]float64{}
 	for _, u := range list {
 		m[u.GetName()] += u.GetSeconds()

@@ -87,7 +87,7 @@ var importRules = []rule{
 
 // commands are the packages of client that are a command each.
 var commands = []string{"sbatch", "scancel", "squeue", "sinfo", "scrontab", "sdiag", "seff", "sstat", "sacctmgr", "sacct", "sprio",
-	"scontrol", "explain", "gpus", "report", "salloc", "sattach", "sbcast", "srun", "enrol", "adopt", "confcheck", "sandbox"}
+	"scontrol", "explain", "gpus", "report", "budget", "salloc", "sattach", "sbcast", "srun", "enrol", "adopt", "confcheck", "sandbox"}
 
 // alsoImported are the commands that another one is made with: a line of a crontab is a submission, and `sluice conf check` finds the
 // controller's program as `sluice up` does.

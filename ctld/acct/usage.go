@@ -27,7 +27,8 @@ func (s Sums) add(list tres.List, seconds float64) {
 	s[Wall] += seconds
 }
 
-func (s Sums) plus(o Sums) {
+// Plus adds what others are.
+func (s Sums) Plus(o Sums) {
 	for name, v := range o {
 		s[name] += v
 	}
@@ -199,19 +200,19 @@ func ResetAt(period string, now time.Time) int64 {
 	return time.Date(y, m, d, 0, 0, 0, 0, now.Location()).UnixNano()
 }
 
-// Decayed is all that was allocated since usage was reset, as it has faded.
-func (a *Accounting) Decayed(ctx context.Context, fading Fading, view func() *state.View) ([]*Share, error) {
-	parts, _, err := a.Parts(ctx, fading, view)
+// Merged are the shares that have these parts.
+func Merged(parts []*Share) []*Share {
 	sums := shares{}
 	for _, p := range parts {
 		s := sums.at(shareKey{account: p.Account, uid: p.UID, user: p.User})
-		s.Used.plus(p.Used)
-		s.Left.plus(p.Left)
+		s.Used.Plus(p.Used)
+		s.Left.Plus(p.Left)
 	}
-	return sums.sorted(), err
+	return sums.sorted()
 }
 
-// Parts are the parts of Decayed by partition and QOS, and the moment for which they hold.
+// Parts are all that was allocated since usage was reset, as it has faded, by account, user, partition and QOS; and the moment for which
+// they hold.
 func (a *Accounting) Parts(ctx context.Context, fading Fading, view func() *state.View) (parts []*Share, nowNS int64, err error) {
 	d := &a.decayed
 	if fading == (Fading{}) { // where usage fades, this is only of QOS with NoDecay
@@ -262,7 +263,7 @@ func (a *Accounting) Parts(ctx context.Context, fading Fading, view func() *stat
 	d.held = held
 	d.fold(old, now, settle)
 	for k, sums := range d.sums {
-		result.at(k).Used.plus(sums)
+		result.at(k).Used.Plus(sums)
 	}
 	return result.sorted(), now, nil
 }

@@ -42,6 +42,11 @@ func (w *world) slow(since, until int64, faded bool) map[shareKey]float64 {
 	return sums
 }
 
+func (w *world) decayed(ctx context.Context, fading Fading, view func() *state.View) ([]*Share, error) {
+	parts, _, err := w.a.Parts(ctx, fading, view)
+	return Merged(parts), err
+}
+
 func (w *world) compare(t rapid.TB, what string, got []*Share, err error, want map[shareKey]float64) {
 	t.Helper()
 	if err != nil {
@@ -97,13 +102,13 @@ func TestUsageIsTheSumOfAllAttempts(t *testing.T) {
 			"forget": func(*rapid.T) { w.turn(reactor.Tick{Purge: true, Unstored: w.a.Unstored()}) },
 			"crash":  func(*rapid.T) { w.crash() },
 			"faded": func(t *rapid.T) {
-				got, err := w.a.Decayed(ctx, Fading{HalfLife: halfLife}, w.loop.View)
+				got, err := w.decayed(ctx, Fading{HalfLife: halfLife}, w.loop.View)
 				w.compare(t, "faded", got, err, w.slow(0, math.MaxInt64, true))
 			},
 			"reset": func(t *rapid.T) {
 				at := rapid.IntRange(0, int(w.now.Sub(begin)/time.Second)).Draw(t, "reset")
 				since := begin.Add(time.Duration(at) * time.Second).UnixNano()
-				got, err := w.a.Decayed(ctx, Fading{HalfLife: halfLife, SinceNS: since}, w.loop.View)
+				got, err := w.decayed(ctx, Fading{HalfLife: halfLife, SinceNS: since}, w.loop.View)
 				w.compare(t, "reset", got, err, w.slow(since, math.MaxInt64, true))
 			},
 			"window": func(t *rapid.T) {
@@ -143,7 +148,7 @@ func TestEndsThatAreNotedLate(t *testing.T) {
 	pass := func(ns int64) { w.now = w.now.Add(time.Duration(ns)) }
 	faded := func(what string) {
 		t.Helper()
-		got, err := w.a.Decayed(t.Context(), Fading{HalfLife: halfLife}, w.loop.View)
+		got, err := w.decayed(t.Context(), Fading{HalfLife: halfLife}, w.loop.View)
 		w.compare(t, what, got, err, w.slow(0, math.MaxInt64, true))
 	}
 	requeued, reported, on := w.submit(1), w.submit(2), w.submit(3)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/filename"
 	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/ctld/limit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -116,7 +117,7 @@ func (f *fate) ended() {
 	case pb.JobState_JOB_FAILED:
 		f.failed()
 	case pb.JobState_JOB_TIMEOUT:
-		if j.Reason == pb.ReasonInactiveLimit {
+		if j.Reason == pb.ReasonInactiveLimit || limit.OutOfBudget(j) {
 			break // the diagnosis says it
 		}
 		f.say("It reached its time limit of %s; request more with --time.", timespec.Clock(int64(j.TimeLimitS)))

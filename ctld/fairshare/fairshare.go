@@ -107,7 +107,7 @@ func (k *Keeper) read(ctx context.Context, v *state.View, weighs bool) error {
 	}
 	if v.Policy().Budgeted() {
 		p := Past(v, rows, nowNS, true)
-		if slices.ContainsFunc(v.Policy().TimedQOS(), lasts) {
+		if slices.ContainsFunc(v.Policy().TimedQOS(), Lasts) {
 			lasting, nowNS, err := k.Usage(ctx, v, false)
 			if err != nil {
 				return err

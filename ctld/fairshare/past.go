@@ -10,8 +10,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// lasts reports whether what is used of a QOS counts for ever.
-func lasts(q *pb.QosRecord) bool { return slices.Contains(q.Flags, "NoDecay") }
+// Lasts reports whether what is used of a QOS counts for ever.
+func Lasts(q *pb.QosRecord) bool { return slices.Contains(q.Flags, "NoDecay") }
 
 // Past is what accounting knows until a moment, less what the view counts by itself until then: what was used before, with all decay. Of
 // the QOS only those are in it that fade, or those that do not.
@@ -34,13 +34,14 @@ func Past(v *state.View, rows []*acct.Share, nowNS int64, fades bool) *state.Pas
 			add(qoses, q.Id, r.Used)
 		}
 	}
+	nowS := (nowNS + 1e9 - 1) / 1e9 // what is counted from then on is not in rows
 	p := &state.Past{Counting: v.Counting(), Assoc: map[uint32]map[string]int64{}, QOS: map[uint32]map[string]int64{}}
 	for _, a := range policy.Assocs() {
-		before(p.Assoc, a.Id, assocs[a.Id], v.AssocTime(a.Id), nowNS/1e9)
+		before(p.Assoc, a.Id, assocs[a.Id], v.AssocTime(a.Id), nowS)
 	}
 	for _, q := range policy.Qoses() {
-		if lasts(q) != fades {
-			before(p.QOS, q.Id, qoses[q.Id], v.QOSTime(q.Id), nowNS/1e9)
+		if Lasts(q) != fades {
+			before(p.QOS, q.Id, qoses[q.Id], v.QOSTime(q.Id), nowS)
 		}
 	}
 	return p
@@ -50,7 +51,7 @@ func Past(v *state.View, rows []*acct.Share, nowNS int64, fades bool) *state.Pas
 func before(to map[uint32]map[string]int64, id uint32, used acct.Sums, counted *state.TimeUse, nowS int64) {
 	sums := map[string]int64{}
 	for name, n := range used {
-		sums[name] = int64(math.Round(min(n, math.MaxInt64/4)))
+		sums[name] = int64(math.Floor(min(n, math.MaxInt64/4)))
 	}
 	for _, name := range counted.Names() {
 		sums[name] -= counted.Total(name, nowS)

@@ -224,8 +224,14 @@ func Overtime(v *state.View, j *pb.JobRecord, nowS int64) string {
 			continue
 		}
 		if spent, known := l.spent(v, nowS); known && spent >= l.Most {
-			return fmt.Sprintf("%s has used up %s of %s (%s)", l.Who, hours(l.Most), l.amount(), l.Reason)
+			return fmt.Sprintf("%s%s has used up %s of %s (%s)", budgetDetail, l.Who, hours(l.Most), l.amount(), l.Reason)
 		}
 	}
 	return ""
 }
+
+// budgetDetail begins what is said of a job that was ended because a budget was used up.
+const budgetDetail = "out of budget: "
+
+// OutOfBudget reports whether a job was ended for that.
+func OutOfBudget(j *pb.JobRecord) bool { return strings.HasPrefix(j.ReasonDetail, budgetDetail) }

@@ -163,7 +163,7 @@ func TestBudgetRunsOut(t *testing.T) {
 		b.do(reactor.Tick{})
 		one, other := b.loop.View().Jobs.Get(1), b.loop.View().Jobs.Get(2)
 		if one.State != pb.JobState_JOB_TIMEOUT || one.StopReason != "timeout" || one.Reason != "TimeLimit" ||
-			one.ReasonDetail != why {
+			one.ReasonDetail != "out of budget: "+why {
 			t.Errorf("%s: %v %s %s %q", limit, one.State, one.StopReason, one.Reason, one.ReasonDetail)
 		}
 		if other.State != pb.JobState_JOB_RUNNING {

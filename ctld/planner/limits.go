@@ -26,6 +26,7 @@ type limits struct {
 	assocs map[uint32][]int32 // places of those that the use of an association counts for, by its id
 	qoses  map[uint32][]int32
 	timed  []int32 // places of those under which less or more is left as time passes
+	nowS   int64   // as of which they are current
 }
 
 // limitsKey is what the limits of a job depend on.
@@ -66,10 +67,11 @@ func (r *limits) place(l limit.Limit) int32 {
 		r.at[l] = id
 		r.list = append(r.list, l)
 		r.rows = append(r.rows, record.Limit{PerJob: l.PerJob, What: l.What, Reason: record.Code(l.Reason)})
+		if l.OverTime() {
+			r.timed = append(r.timed, id)
+		}
 		switch {
 		case l.PerJob:
-		case l.OverTime():
-			r.timed = append(r.timed, id)
 		case l.Assoc != 0:
 			r.assocs[l.Assoc] = append(r.assocs[l.Assoc], id)
 		case l.User != "":
@@ -113,9 +115,11 @@ func (r *limits) current(v *state.View, nowS int64) ([]record.Limit, []int64) {
 	if r.view != nil {
 		v.UsedSince(r.view, some(r.assocs), some(r.qoses))
 	}
-	for _, i := range r.timed {
-		set(i)
+	if r.view == nil || nowS != r.nowS || v.Past() != r.view.Past() {
+		for _, i := range r.timed {
+			set(i)
+		}
 	}
-	r.view = v
+	r.view, r.nowS = v, nowS
 	return r.rows, r.left
 }

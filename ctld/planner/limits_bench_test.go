@@ -27,9 +27,10 @@ func threadTime(t *testing.B) time.Duration {
 }
 
 // BenchmarkLimits is what a pass costs after a job was submitted to a queue whose reasons are settled, with 10,000 users in 1000 accounts
-// who have a job waiting each: without limits, with limits of all accounts, and with limits of all users. All three should cost the same.
+// who have a job waiting each: without limits, with limits of all accounts, with limits of all users, and with budgets of all accounts. All
+// should cost the same.
 func BenchmarkLimits(t *testing.B) {
-	for _, of := range []string{"nobody", "accounts", "users"} {
+	for _, of := range []string{"nobody", "accounts", "users", "budgets"} {
 		t.Run("of="+of, func(t *testing.B) {
 			cfg, enforced := config(3), of != "nobody"
 			cfg.Settings.EnforceAssocs, cfg.Settings.EnforceLimits, cfg.Settings.MaxJobCount = enforced, enforced, 0
@@ -50,6 +51,10 @@ func BenchmarkLimits(t *testing.B) {
 				if of == "users" {
 					set = append(set, value("MaxJobs", 2))
 				}
+				if of == "budgets" {
+					set = append(set, &pb.PolicySetting{Name: "GrpTRESMins",
+						Values: []*pb.PolicyValue{{Name: "GrpTRESMins", Tres: "cpu", Value: 1000}}})
+				}
 				b.change(&pb.ChangePolicyRequest{Names: []string{account}, Set: set})
 				var users []string
 				for u := range 10 {
@@ -57,6 +62,7 @@ func BenchmarkLimits(t *testing.B) {
 				}
 				b.change(&pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_USER, Names: users, Accounts: []string{account}})
 			}
+			b.do(reactor.PastRead{Past: &state.Past{Counting: b.loop.View().Counting()}})
 			submit := func(u int) {
 				j, p := admit.Job(b.loop.View(), &pb.JobSpec{Name: "j", Uid: 1000 + uint32(u), User: fmt.Sprintf("u%d", u)}, "")
 				if p != nil {

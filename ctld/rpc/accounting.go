@@ -21,9 +21,9 @@ type Accounting interface {
 	Select(ctx context.Context, r *pb.AccountingRequest, view func() *state.View, each func(record []byte) error) error
 	// Steps calls each with the encoded records of the steps of some attempts, by job, attempt and number.
 	Steps(ctx context.Context, of []acct.JobAttempt, view func() *state.View, each func(record []byte) error) error
-	// Between is what was allocated in a window, Decayed all that ever was, less with its age.
+	// Between is what was allocated in a window, Parts all that ever was, less with its age, by partition and QOS.
 	Between(ctx context.Context, since, until int64, view func() *state.View) ([]*acct.Share, error)
-	Decayed(ctx context.Context, fading acct.Fading, view func() *state.View) ([]*acct.Share, error)
+	Parts(ctx context.Context, fading acct.Fading, view func() *state.View) ([]*acct.Share, int64, error)
 	// Worth is what jobs were worth in a window, Hours what GPUs did from one moment to another in seconds since 1970, Losses who lost
 	// GPUs to fragmentation meanwhile.
 	Worth(ctx context.Context, q *acct.WorthQuery, view func() *state.View) ([]*pb.ReportRow, error)

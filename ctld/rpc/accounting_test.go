@@ -36,14 +36,18 @@ func (shownAccounting) Select(_ context.Context, r *pb.AccountingRequest, view f
 	return nil
 }
 
-// Between and Decayed have two users with something used.
+// Between and Parts have two users with something used.
 func (shownAccounting) Between(context.Context, int64, int64, func() *state.View) ([]*acct.Share, error) {
 	return []*acct.Share{{Account: "root", UID: 0, Used: acct.Sums{"cpu": 60}}, {Account: "root", UID: alice, Used: acct.Sums{"cpu": 30}}},
 		nil
 }
 
-func (s shownAccounting) Decayed(ctx context.Context, _ acct.Fading, view func() *state.View) ([]*acct.Share, error) {
-	return s.Between(ctx, 0, 0, view)
+func (s shownAccounting) Parts(ctx context.Context, _ acct.Fading, view func() *state.View) ([]*acct.Share, int64, error) {
+	list, err := s.Between(ctx, 0, 0, view)
+	for _, share := range list {
+		share.QOS = state.NormalQOS
+	}
+	return list, 0, err
 }
 
 // Worth has a row of each of the two, as far as the caller may see them.
@@ -187,6 +191,12 @@ func TestAccountUsageIsPrivate(t *testing.T) {
 			own, err := mine.AccountUsage(ctx, r)
 			if err != nil || private != (len(own.Rows) == 1) || len(own.Rows) == 0 || own.Rows[len(own.Rows)-1].Uid != alice {
 				t.Errorf("private %t, %v: alice sees %v, %v", private, r, own.GetRows(), err)
+			}
+			if r.Decayed {
+				sums := fmt.Sprint(all.Qos[0].Name, all.Qos[0].Used[0].Seconds, own.Qos[0].Used[0].Seconds)
+				if want := map[bool]string{false: "normal90 90", true: "normal90 30"}[private]; sums != want {
+					t.Errorf("private %t: the QOS has used %s, want %s", private, sums, want)
+				}
 			}
 			if shareOf := all.Capacity; len(shareOf) == 0 || all.UntilNs > all.NowNs {
 				t.Errorf("capacity %v, until %d, now %d", shareOf, all.UntilNs, all.NowNs)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/acct"
+	"github.com/sluice-hpc/sluice/ctld/fairshare"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/grpc/codes"
@@ -27,7 +29,7 @@ func (s *Service) AccountUsage(ctx context.Context, r *pb.AccountUsageRequest) (
 	var rows []*acct.Share
 	var err error
 	if r.Decayed {
-		rows, err = s.Acct.Decayed(ctx, privacy.Fading, s.Writer.View)
+		rows, reply.Qos, err = s.decayed(ctx, v, privacy)
 	} else {
 		rows, err = s.Acct.Between(ctx, r.SinceNs, reply.UntilNs, s.Writer.View)
 	}
@@ -45,6 +47,37 @@ func (s *Service) AccountUsage(ctx context.Context, r *pb.AccountUsageRequest) (
 	capacity, down := nodeTime(v, reply.SinceNs, reply.UntilNs)
 	reply.Capacity, reply.Down = tresUsage(capacity), tresUsage(down)
 	return reply, nil
+}
+
+// decayed is the usage of all as fair share and budgets have it: by account and user, and by QOS as far as the caller may see it.
+func (s *Service) decayed(ctx context.Context, v *state.View, privacy Privacy) ([]*acct.Share, []*pb.QosUsage, error) {
+	parts, _, err := s.Acct.Parts(ctx, privacy.Fading, s.Writer.View)
+	if err != nil {
+		return nil, nil, err
+	}
+	lasting := parts
+	if slices.ContainsFunc(v.Policy().Qoses(), fairshare.Lasts) {
+		if lasting, _, err = s.Acct.Parts(ctx, acct.Fading{}, s.Writer.View); err != nil {
+			return nil, nil, err
+		}
+	}
+	peer := peerOf(ctx)
+	var list []*pb.QosUsage
+	for _, q := range v.Policy().Qoses() {
+		of := parts
+		if fairshare.Lasts(q) {
+			of = lasting
+		}
+		used, left := acct.Sums{}, acct.Sums{}
+		for _, p := range of {
+			if strings.EqualFold(p.QOS, q.Name) && (!privacy.Usage || p.UID == peer.UID || peer.Operator) {
+				used.Plus(p.Used)
+				left.Plus(p.Left)
+			}
+		}
+		list = append(list, &pb.QosUsage{Name: q.Name, Used: tresUsage(used), Left: tresUsage(left)})
+	}
+	return acct.Merged(parts), list, nil
 }
 
 func tresUsage(sums acct.Sums) []*pb.TresUsage {

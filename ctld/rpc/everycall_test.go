@@ -192,6 +192,10 @@ var calls = map[string]func(c pb.ControllerAPIClient, job uint32) error{
 		_, err := c.Report(ctx, &pb.ReportRequest{})
 		return err
 	},
+	"Budgets": func(c pb.ControllerAPIClient, _ uint32) error {
+		_, err := c.Budgets(ctx, &pb.BudgetsRequest{})
+		return err
+	},
 	"AccountUsage": func(c pb.ControllerAPIClient, _ uint32) error {
 		_, err := c.AccountUsage(ctx, &pb.AccountUsageRequest{Decayed: true})
 		return err

@@ -30,7 +30,7 @@ func methods(s *Service) map[string]method {
 		"RevokeHost": unary(s.RevokeHost), "Certificates": unary(s.Certificates), "Hosts": unary(s.Hosts),
 		"CreateStep": unary(s.CreateStep), "Steps": listing[pb.StepsReply](s.Steps), "WaitStep": unary(s.WaitStep),
 		"UpdateStep": unary(s.UpdateStep), "AttachStep": unary(s.AttachStep),
-		"Policy": listing[pb.PolicyReply](s.Policy), "ChangePolicy": unary(s.ChangePolicy),
+		"Policy": listing[pb.PolicyReply](s.Policy), "ChangePolicy": unary(s.ChangePolicy), "Budgets": unary(s.Budgets),
 		"WaitAllocation": unary(s.WaitAllocation), "EndAllocation": unary(s.EndAllocation),
 		"Reconfigure": unary(s.Reconfigure), "Shutdown": unary(s.Shutdown), "SetDebug": unary(s.SetDebug), "Backup": unary(s.Backup),
 	}

@@ -15,7 +15,8 @@ import (
 // counting begins; what was used before is read from accounting (fairshare.Keeper) and noted as Past. Neither is stored: Load counts
 // what runs, and accounting is read again. Check counts anew.
 //
-// All amounts are TRES × seconds. Sums may overflow on the way; the differences that are read off do not.
+// All amounts are TRES × seconds. Of an attempt whole seconds count: never more than accounting will say, so that what has been used up by
+// these figures is used up by those. Sums may overflow on the way; the differences that are read off do not.
 
 // WallTime is the time itself among what is used, as accounting calls it.
 const WallTime = "wall"
@@ -118,7 +119,7 @@ func (e PastRead) Attrs() []any { return nil }
 // attemptTime is all of a record that its lines depend on.
 type attemptTime struct {
 	attempt       uint32
-	begin, end    int64 // seconds, less the time of suspension; end = 0: it runs
+	begin, end    int64 // whole seconds in between, less the time of suspension; end = 0: it runs
 	suspended     bool
 	limitS        int64
 	held          string // AllocTres
@@ -132,7 +133,7 @@ func attemptTimeOf(j *pb.JobRecord) (a attemptTime) {
 	if j == nil || !Active(j) || Pending(j) || j.StartNs == 0 || j.AllocTres == "" {
 		return a
 	}
-	a = attemptTime{attempt: j.Attempt, begin: (j.StartNs + j.SuspendedNs) / 1e9, limitS: int64(j.TimeLimitS), held: j.AllocTres,
+	a = attemptTime{attempt: j.Attempt, begin: (j.StartNs + j.SuspendedNs + 1e9 - 1) / 1e9, limitS: int64(j.TimeLimitS), held: j.AllocTres,
 		user: j.Spec.GetUser(), account: AccountOf(j.Spec), partition: j.Partition, qos: strings.ToLower(j.Spec.GetQos())}
 	if j.TimeLimitS == pb.Unlimited {
 		a.limitS = unlimitedS

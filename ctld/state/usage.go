@@ -32,10 +32,13 @@ type QOSUsed struct {
 func (v *View) AssocUsed(id uint32) *Used { return orNothing(v.assocUsed.Get(id)) }
 func (v *View) QOSUsed(id uint32) *Used   { return orNothing(v.qosUsed.Get(id)) }
 
-// UsedSince calls the functions for associations and QOS whose jobs use something else than in another view, at a cost of what differs.
+// UsedSince calls the functions for associations and QOS whose jobs use something else than in another view, or something else over time,
+// at a cost of what differs.
 func (v *View) UsedSince(old *View, assoc, qos func(id uint32)) {
 	v.assocUsed.differ(old.assocUsed, assoc)
 	v.qosUsed.differ(old.qosUsed, qos)
+	v.assocTime.differ(old.assocTime, assoc)
+	v.qosTime.differ(old.qosTime, qos)
 }
 
 // QOSUserUsed is what a user's jobs in a QOS use, in all accounts.

@@ -45,7 +45,7 @@ func sluicePage(bin string) (*page, error) {
 }
 
 // verbPages are the verbs of sluice that have a page of their own; the others are in its own.
-var verbPages = []string{"explain", "gpus", "report", "up"}
+var verbPages = []string{"budget", "explain", "gpus", "report", "up"}
 
 // verbPage is the page of a verb, from what the built program says with --help: how it is called, paragraphs, and parts with a title.
 func verbPage(bin, verb string) (*page, error) {

@@ -3743,6 +3743,7 @@ type AccountUsageReply struct {
 	Down          []*TresUsage           `protobuf:"bytes,6,rep,name=down" json:"down,omitempty"`         // of it, of nodes that are down now, since they are
 	Warning       string                 `protobuf:"bytes,7,opt,name=warning" json:"warning,omitempty"`   // why there may be more than this answer has
 	Seq           uint64                 `protobuf:"varint,8,opt,name=seq" json:"seq,omitempty"`
+	Qos           []*QosUsage            `protobuf:"bytes,9,rep,name=qos" json:"qos,omitempty"` // decayed, unless the QOS has NoDecay; by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3833,6 +3834,74 @@ func (x *AccountUsageReply) GetSeq() uint64 {
 	return 0
 }
 
+func (x *AccountUsageReply) GetQos() []*QosUsage {
+	if x != nil {
+		return x.Qos
+	}
+	return nil
+}
+
+// QosUsage is what jobs of a QOS have used.
+type QosUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"`
+	Used          []*TresUsage           `protobuf:"bytes,2,rep,name=used" json:"used,omitempty"`
+	Left          []*TresUsage           `protobuf:"bytes,3,rep,name=left" json:"left,omitempty"` // of running jobs, until their time limits
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QosUsage) Reset() {
+	*x = QosUsage{}
+	mi := &file_sluice_v1_controller_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QosUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QosUsage) ProtoMessage() {}
+
+func (x *QosUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_controller_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QosUsage.ProtoReflect.Descriptor instead.
+func (*QosUsage) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *QosUsage) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *QosUsage) GetUsed() []*TresUsage {
+	if x != nil {
+		return x.Used
+	}
+	return nil
+}
+
+func (x *QosUsage) GetLeft() []*TresUsage {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
 // ReportRequest asks what jobs were worth in a window, and what GPUs did in it (sluice report).
 type ReportRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3848,7 +3917,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[59]
+	mi := &file_sluice_v1_controller_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3860,7 +3929,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[59]
+	mi := &file_sluice_v1_controller_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3873,7 +3942,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{59}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ReportRequest) GetSinceNs() int64 {
@@ -3949,7 +4018,7 @@ type ReportRow struct {
 
 func (x *ReportRow) Reset() {
 	*x = ReportRow{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[60]
+	mi := &file_sluice_v1_controller_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3961,7 +4030,7 @@ func (x *ReportRow) String() string {
 func (*ReportRow) ProtoMessage() {}
 
 func (x *ReportRow) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[60]
+	mi := &file_sluice_v1_controller_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3974,7 +4043,7 @@ func (x *ReportRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRow.ProtoReflect.Descriptor instead.
 func (*ReportRow) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{60}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ReportRow) GetAccount() string {
@@ -4144,7 +4213,7 @@ type ReportHour struct {
 
 func (x *ReportHour) Reset() {
 	*x = ReportHour{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[61]
+	mi := &file_sluice_v1_controller_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4156,7 +4225,7 @@ func (x *ReportHour) String() string {
 func (*ReportHour) ProtoMessage() {}
 
 func (x *ReportHour) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[61]
+	mi := &file_sluice_v1_controller_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4169,7 +4238,7 @@ func (x *ReportHour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHour.ProtoReflect.Descriptor instead.
 func (*ReportHour) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{61}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ReportHour) GetStartNs() int64 {
@@ -4262,7 +4331,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[62]
+	mi := &file_sluice_v1_controller_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4274,7 +4343,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[62]
+	mi := &file_sluice_v1_controller_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4287,7 +4356,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{62}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ReportReply) GetRows() []*ReportRow {
@@ -4335,7 +4404,7 @@ type UsageRequest struct {
 
 func (x *UsageRequest) Reset() {
 	*x = UsageRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[63]
+	mi := &file_sluice_v1_controller_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4347,7 +4416,7 @@ func (x *UsageRequest) String() string {
 func (*UsageRequest) ProtoMessage() {}
 
 func (x *UsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[63]
+	mi := &file_sluice_v1_controller_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4360,7 +4429,7 @@ func (x *UsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageRequest.ProtoReflect.Descriptor instead.
 func (*UsageRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{63}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *UsageRequest) GetIds() []string {
@@ -4380,7 +4449,7 @@ type UsageReply struct {
 
 func (x *UsageReply) Reset() {
 	*x = UsageReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[64]
+	mi := &file_sluice_v1_controller_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4392,7 +4461,7 @@ func (x *UsageReply) String() string {
 func (*UsageReply) ProtoMessage() {}
 
 func (x *UsageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[64]
+	mi := &file_sluice_v1_controller_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4405,7 +4474,7 @@ func (x *UsageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageReply.ProtoReflect.Descriptor instead.
 func (*UsageReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{64}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *UsageReply) GetUsage() []*StepUsage {
@@ -4433,7 +4502,7 @@ type GpusRequest struct {
 
 func (x *GpusRequest) Reset() {
 	*x = GpusRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[65]
+	mi := &file_sluice_v1_controller_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4445,7 +4514,7 @@ func (x *GpusRequest) String() string {
 func (*GpusRequest) ProtoMessage() {}
 
 func (x *GpusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[65]
+	mi := &file_sluice_v1_controller_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4458,7 +4527,7 @@ func (x *GpusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpusRequest.ProtoReflect.Descriptor instead.
 func (*GpusRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{65}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *GpusRequest) GetNodes() []string {
@@ -4487,7 +4556,7 @@ type GpusReply struct {
 
 func (x *GpusReply) Reset() {
 	*x = GpusReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[66]
+	mi := &file_sluice_v1_controller_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4499,7 +4568,7 @@ func (x *GpusReply) String() string {
 func (*GpusReply) ProtoMessage() {}
 
 func (x *GpusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[66]
+	mi := &file_sluice_v1_controller_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4512,7 +4581,7 @@ func (x *GpusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpusReply.ProtoReflect.Descriptor instead.
 func (*GpusReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{66}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *GpusReply) GetGpus() []*GpuRecord {
@@ -4554,7 +4623,7 @@ type NoGpus struct {
 
 func (x *NoGpus) Reset() {
 	*x = NoGpus{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[67]
+	mi := &file_sluice_v1_controller_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4566,7 +4635,7 @@ func (x *NoGpus) String() string {
 func (*NoGpus) ProtoMessage() {}
 
 func (x *NoGpus) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[67]
+	mi := &file_sluice_v1_controller_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4579,7 +4648,7 @@ func (x *NoGpus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoGpus.ProtoReflect.Descriptor instead.
 func (*NoGpus) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{67}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *NoGpus) GetNodes() []string {
@@ -4613,7 +4682,7 @@ type GpuRecord struct {
 
 func (x *GpuRecord) Reset() {
 	*x = GpuRecord{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[68]
+	mi := &file_sluice_v1_controller_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4625,7 +4694,7 @@ func (x *GpuRecord) String() string {
 func (*GpuRecord) ProtoMessage() {}
 
 func (x *GpuRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[68]
+	mi := &file_sluice_v1_controller_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4638,7 +4707,7 @@ func (x *GpuRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuRecord.ProtoReflect.Descriptor instead.
 func (*GpuRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{68}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GpuRecord) GetNode() string {
@@ -4715,7 +4784,7 @@ type GpuOwner struct {
 
 func (x *GpuOwner) Reset() {
 	*x = GpuOwner{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[69]
+	mi := &file_sluice_v1_controller_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4727,7 +4796,7 @@ func (x *GpuOwner) String() string {
 func (*GpuOwner) ProtoMessage() {}
 
 func (x *GpuOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[69]
+	mi := &file_sluice_v1_controller_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4740,7 +4809,7 @@ func (x *GpuOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuOwner.ProtoReflect.Descriptor instead.
 func (*GpuOwner) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{69}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *GpuOwner) GetJobId() uint32 {
@@ -4819,7 +4888,7 @@ type CrontabRecord struct {
 
 func (x *CrontabRecord) Reset() {
 	*x = CrontabRecord{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[70]
+	mi := &file_sluice_v1_controller_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4831,7 +4900,7 @@ func (x *CrontabRecord) String() string {
 func (*CrontabRecord) ProtoMessage() {}
 
 func (x *CrontabRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[70]
+	mi := &file_sluice_v1_controller_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4844,7 +4913,7 @@ func (x *CrontabRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabRecord.ProtoReflect.Descriptor instead.
 func (*CrontabRecord) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{70}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *CrontabRecord) GetUid() uint32 {
@@ -4889,7 +4958,7 @@ type CrontabEntry struct {
 
 func (x *CrontabEntry) Reset() {
 	*x = CrontabEntry{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[71]
+	mi := &file_sluice_v1_controller_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4901,7 +4970,7 @@ func (x *CrontabEntry) String() string {
 func (*CrontabEntry) ProtoMessage() {}
 
 func (x *CrontabEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[71]
+	mi := &file_sluice_v1_controller_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4914,7 +4983,7 @@ func (x *CrontabEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabEntry.ProtoReflect.Descriptor instead.
 func (*CrontabEntry) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{71}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *CrontabEntry) GetJobId() uint32 {
@@ -4962,7 +5031,7 @@ type CrontabRequest struct {
 
 func (x *CrontabRequest) Reset() {
 	*x = CrontabRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[72]
+	mi := &file_sluice_v1_controller_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4974,7 +5043,7 @@ func (x *CrontabRequest) String() string {
 func (*CrontabRequest) ProtoMessage() {}
 
 func (x *CrontabRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[72]
+	mi := &file_sluice_v1_controller_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4987,7 +5056,7 @@ func (x *CrontabRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabRequest.ProtoReflect.Descriptor instead.
 func (*CrontabRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{72}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *CrontabRequest) GetOfOther() bool {
@@ -5017,7 +5086,7 @@ type CrontabJob struct {
 
 func (x *CrontabJob) Reset() {
 	*x = CrontabJob{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[73]
+	mi := &file_sluice_v1_controller_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5029,7 +5098,7 @@ func (x *CrontabJob) String() string {
 func (*CrontabJob) ProtoMessage() {}
 
 func (x *CrontabJob) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[73]
+	mi := &file_sluice_v1_controller_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5042,7 +5111,7 @@ func (x *CrontabJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabJob.ProtoReflect.Descriptor instead.
 func (*CrontabJob) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{73}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *CrontabJob) GetCron() string {
@@ -5086,7 +5155,7 @@ type UpdateCrontabRequest struct {
 
 func (x *UpdateCrontabRequest) Reset() {
 	*x = UpdateCrontabRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[74]
+	mi := &file_sluice_v1_controller_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5098,7 +5167,7 @@ func (x *UpdateCrontabRequest) String() string {
 func (*UpdateCrontabRequest) ProtoMessage() {}
 
 func (x *UpdateCrontabRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[74]
+	mi := &file_sluice_v1_controller_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5111,7 +5180,7 @@ func (x *UpdateCrontabRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCrontabRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCrontabRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{74}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *UpdateCrontabRequest) GetOfOther() bool {
@@ -5163,7 +5232,7 @@ type CrontabReply struct {
 
 func (x *CrontabReply) Reset() {
 	*x = CrontabReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[75]
+	mi := &file_sluice_v1_controller_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5175,7 +5244,7 @@ func (x *CrontabReply) String() string {
 func (*CrontabReply) ProtoMessage() {}
 
 func (x *CrontabReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[75]
+	mi := &file_sluice_v1_controller_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5188,7 +5257,7 @@ func (x *CrontabReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrontabReply.ProtoReflect.Descriptor instead.
 func (*CrontabReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{75}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *CrontabReply) GetCrontab() *CrontabRecord {
@@ -5238,7 +5307,7 @@ type CreateStepRequest struct {
 
 func (x *CreateStepRequest) Reset() {
 	*x = CreateStepRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[76]
+	mi := &file_sluice_v1_controller_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5250,7 +5319,7 @@ func (x *CreateStepRequest) String() string {
 func (*CreateStepRequest) ProtoMessage() {}
 
 func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[76]
+	mi := &file_sluice_v1_controller_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5263,7 +5332,7 @@ func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepRequest.ProtoReflect.Descriptor instead.
 func (*CreateStepRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{76}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *CreateStepRequest) GetJobId() uint32 {
@@ -5306,7 +5375,7 @@ type CreateStepReply struct {
 
 func (x *CreateStepReply) Reset() {
 	*x = CreateStepReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[77]
+	mi := &file_sluice_v1_controller_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5318,7 +5387,7 @@ func (x *CreateStepReply) String() string {
 func (*CreateStepReply) ProtoMessage() {}
 
 func (x *CreateStepReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[77]
+	mi := &file_sluice_v1_controller_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5331,7 +5400,7 @@ func (x *CreateStepReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepReply.ProtoReflect.Descriptor instead.
 func (*CreateStepReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{77}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *CreateStepReply) GetStep() *StepRecord {
@@ -5374,7 +5443,7 @@ type StepsRequest struct {
 
 func (x *StepsRequest) Reset() {
 	*x = StepsRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[78]
+	mi := &file_sluice_v1_controller_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5386,7 +5455,7 @@ func (x *StepsRequest) String() string {
 func (*StepsRequest) ProtoMessage() {}
 
 func (x *StepsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[78]
+	mi := &file_sluice_v1_controller_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5399,7 +5468,7 @@ func (x *StepsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepsRequest.ProtoReflect.Descriptor instead.
 func (*StepsRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{78}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *StepsRequest) GetIds() []string {
@@ -5434,7 +5503,7 @@ type StepsReply struct {
 
 func (x *StepsReply) Reset() {
 	*x = StepsReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[79]
+	mi := &file_sluice_v1_controller_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5446,7 +5515,7 @@ func (x *StepsReply) String() string {
 func (*StepsReply) ProtoMessage() {}
 
 func (x *StepsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[79]
+	mi := &file_sluice_v1_controller_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5459,7 +5528,7 @@ func (x *StepsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepsReply.ProtoReflect.Descriptor instead.
 func (*StepsReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{79}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *StepsReply) GetSteps() []*StepRecord {
@@ -5494,7 +5563,7 @@ type WaitStepRequest struct {
 
 func (x *WaitStepRequest) Reset() {
 	*x = WaitStepRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[80]
+	mi := &file_sluice_v1_controller_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5506,7 +5575,7 @@ func (x *WaitStepRequest) String() string {
 func (*WaitStepRequest) ProtoMessage() {}
 
 func (x *WaitStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[80]
+	mi := &file_sluice_v1_controller_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5519,7 +5588,7 @@ func (x *WaitStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitStepRequest.ProtoReflect.Descriptor instead.
 func (*WaitStepRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{80}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *WaitStepRequest) GetJobId() uint32 {
@@ -5545,7 +5614,7 @@ type WaitStepReply struct {
 
 func (x *WaitStepReply) Reset() {
 	*x = WaitStepReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[81]
+	mi := &file_sluice_v1_controller_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5557,7 +5626,7 @@ func (x *WaitStepReply) String() string {
 func (*WaitStepReply) ProtoMessage() {}
 
 func (x *WaitStepReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[81]
+	mi := &file_sluice_v1_controller_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5570,7 +5639,7 @@ func (x *WaitStepReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitStepReply.ProtoReflect.Descriptor instead.
 func (*WaitStepReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{81}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *WaitStepReply) GetStep() *StepRecord {
@@ -5590,7 +5659,7 @@ type UpdateStepRequest struct {
 
 func (x *UpdateStepRequest) Reset() {
 	*x = UpdateStepRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[82]
+	mi := &file_sluice_v1_controller_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5602,7 +5671,7 @@ func (x *UpdateStepRequest) String() string {
 func (*UpdateStepRequest) ProtoMessage() {}
 
 func (x *UpdateStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[82]
+	mi := &file_sluice_v1_controller_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5615,7 +5684,7 @@ func (x *UpdateStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStepRequest.ProtoReflect.Descriptor instead.
 func (*UpdateStepRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{82}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *UpdateStepRequest) GetId() string {
@@ -5644,7 +5713,7 @@ type AttachStepRequest struct {
 
 func (x *AttachStepRequest) Reset() {
 	*x = AttachStepRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[83]
+	mi := &file_sluice_v1_controller_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5656,7 +5725,7 @@ func (x *AttachStepRequest) String() string {
 func (*AttachStepRequest) ProtoMessage() {}
 
 func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[83]
+	mi := &file_sluice_v1_controller_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5669,7 +5738,7 @@ func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepRequest.ProtoReflect.Descriptor instead.
 func (*AttachStepRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{83}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *AttachStepRequest) GetJobId() uint32 {
@@ -5702,7 +5771,7 @@ type AttachStepReply struct {
 
 func (x *AttachStepReply) Reset() {
 	*x = AttachStepReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[84]
+	mi := &file_sluice_v1_controller_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5714,7 +5783,7 @@ func (x *AttachStepReply) String() string {
 func (*AttachStepReply) ProtoMessage() {}
 
 func (x *AttachStepReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[84]
+	mi := &file_sluice_v1_controller_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5727,7 +5796,7 @@ func (x *AttachStepReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepReply.ProtoReflect.Descriptor instead.
 func (*AttachStepReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{84}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *AttachStepReply) GetStep() *StepRecord {
@@ -5750,7 +5819,7 @@ type WaitAllocationRequest struct {
 
 func (x *WaitAllocationRequest) Reset() {
 	*x = WaitAllocationRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[85]
+	mi := &file_sluice_v1_controller_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5762,7 +5831,7 @@ func (x *WaitAllocationRequest) String() string {
 func (*WaitAllocationRequest) ProtoMessage() {}
 
 func (x *WaitAllocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[85]
+	mi := &file_sluice_v1_controller_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5775,7 +5844,7 @@ func (x *WaitAllocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitAllocationRequest.ProtoReflect.Descriptor instead.
 func (*WaitAllocationRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{85}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *WaitAllocationRequest) GetJobId() uint32 {
@@ -5809,7 +5878,7 @@ type WaitAllocationReply struct {
 
 func (x *WaitAllocationReply) Reset() {
 	*x = WaitAllocationReply{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[86]
+	mi := &file_sluice_v1_controller_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5821,7 +5890,7 @@ func (x *WaitAllocationReply) String() string {
 func (*WaitAllocationReply) ProtoMessage() {}
 
 func (x *WaitAllocationReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[86]
+	mi := &file_sluice_v1_controller_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5834,7 +5903,7 @@ func (x *WaitAllocationReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitAllocationReply.ProtoReflect.Descriptor instead.
 func (*WaitAllocationReply) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{86}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *WaitAllocationReply) GetJob() *JobRecord {
@@ -5862,7 +5931,7 @@ type EndAllocationRequest struct {
 
 func (x *EndAllocationRequest) Reset() {
 	*x = EndAllocationRequest{}
-	mi := &file_sluice_v1_controller_proto_msgTypes[87]
+	mi := &file_sluice_v1_controller_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5874,7 +5943,7 @@ func (x *EndAllocationRequest) String() string {
 func (*EndAllocationRequest) ProtoMessage() {}
 
 func (x *EndAllocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_v1_controller_proto_msgTypes[87]
+	mi := &file_sluice_v1_controller_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5887,7 +5956,7 @@ func (x *EndAllocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndAllocationRequest.ProtoReflect.Descriptor instead.
 func (*EndAllocationRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{87}
+	return file_sluice_v1_controller_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *EndAllocationRequest) GetJobId() uint32 {
@@ -6198,7 +6267,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x04left\x18\x04 \x03(\v2\x14.sluice.v1.TresUsageR\x04left\"9\n" +
 	"\tTresUsage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aseconds\x18\x02 \x01(\x01R\aseconds\"\x95\x02\n" +
+	"\aseconds\x18\x02 \x01(\x01R\aseconds\"\xbc\x02\n" +
 	"\x11AccountUsageReply\x12+\n" +
 	"\x04rows\x18\x01 \x03(\v2\x17.sluice.v1.AccountUsageR\x04rows\x12\x15\n" +
 	"\x06now_ns\x18\x02 \x01(\x03R\x05nowNs\x12\x19\n" +
@@ -6207,7 +6276,12 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\bcapacity\x18\x05 \x03(\v2\x14.sluice.v1.TresUsageR\bcapacity\x12(\n" +
 	"\x04down\x18\x06 \x03(\v2\x14.sluice.v1.TresUsageR\x04down\x12\x18\n" +
 	"\awarning\x18\a \x01(\tR\awarning\x12\x10\n" +
-	"\x03seq\x18\b \x01(\x04R\x03seq\"\xa5\x01\n" +
+	"\x03seq\x18\b \x01(\x04R\x03seq\x12%\n" +
+	"\x03qos\x18\t \x03(\v2\x13.sluice.v1.QosUsageR\x03qos\"r\n" +
+	"\bQosUsage\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
+	"\x04used\x18\x02 \x03(\v2\x14.sluice.v1.TresUsageR\x04used\x12(\n" +
+	"\x04left\x18\x03 \x03(\v2\x14.sluice.v1.TresUsageR\x04left\"\xa5\x01\n" +
 	"\rReportRequest\x12\x19\n" +
 	"\bsince_ns\x18\x01 \x01(\x03R\asinceNs\x12\x19\n" +
 	"\buntil_ns\x18\x02 \x01(\x03R\auntilNs\x12\x0e\n" +
@@ -6400,7 +6474,7 @@ func file_sluice_v1_controller_proto_rawDescGZIP() []byte {
 	return file_sluice_v1_controller_proto_rawDescData
 }
 
-var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 90)
+var file_sluice_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 91)
 var file_sluice_v1_controller_proto_goTypes = []any{
 	(*Problem)(nil),                  // 0: sluice.v1.Problem
 	(*PingRequest)(nil),              // 1: sluice.v1.PingRequest
@@ -6461,57 +6535,58 @@ var file_sluice_v1_controller_proto_goTypes = []any{
 	(*AccountUsage)(nil),             // 56: sluice.v1.AccountUsage
 	(*TresUsage)(nil),                // 57: sluice.v1.TresUsage
 	(*AccountUsageReply)(nil),        // 58: sluice.v1.AccountUsageReply
-	(*ReportRequest)(nil),            // 59: sluice.v1.ReportRequest
-	(*ReportRow)(nil),                // 60: sluice.v1.ReportRow
-	(*ReportHour)(nil),               // 61: sluice.v1.ReportHour
-	(*ReportReply)(nil),              // 62: sluice.v1.ReportReply
-	(*UsageRequest)(nil),             // 63: sluice.v1.UsageRequest
-	(*UsageReply)(nil),               // 64: sluice.v1.UsageReply
-	(*GpusRequest)(nil),              // 65: sluice.v1.GpusRequest
-	(*GpusReply)(nil),                // 66: sluice.v1.GpusReply
-	(*NoGpus)(nil),                   // 67: sluice.v1.NoGpus
-	(*GpuRecord)(nil),                // 68: sluice.v1.GpuRecord
-	(*GpuOwner)(nil),                 // 69: sluice.v1.GpuOwner
-	(*CrontabRecord)(nil),            // 70: sluice.v1.CrontabRecord
-	(*CrontabEntry)(nil),             // 71: sluice.v1.CrontabEntry
-	(*CrontabRequest)(nil),           // 72: sluice.v1.CrontabRequest
-	(*CrontabJob)(nil),               // 73: sluice.v1.CrontabJob
-	(*UpdateCrontabRequest)(nil),     // 74: sluice.v1.UpdateCrontabRequest
-	(*CrontabReply)(nil),             // 75: sluice.v1.CrontabReply
-	(*CreateStepRequest)(nil),        // 76: sluice.v1.CreateStepRequest
-	(*CreateStepReply)(nil),          // 77: sluice.v1.CreateStepReply
-	(*StepsRequest)(nil),             // 78: sluice.v1.StepsRequest
-	(*StepsReply)(nil),               // 79: sluice.v1.StepsReply
-	(*WaitStepRequest)(nil),          // 80: sluice.v1.WaitStepRequest
-	(*WaitStepReply)(nil),            // 81: sluice.v1.WaitStepReply
-	(*UpdateStepRequest)(nil),        // 82: sluice.v1.UpdateStepRequest
-	(*AttachStepRequest)(nil),        // 83: sluice.v1.AttachStepRequest
-	(*AttachStepReply)(nil),          // 84: sluice.v1.AttachStepReply
-	(*WaitAllocationRequest)(nil),    // 85: sluice.v1.WaitAllocationRequest
-	(*WaitAllocationReply)(nil),      // 86: sluice.v1.WaitAllocationReply
-	(*EndAllocationRequest)(nil),     // 87: sluice.v1.EndAllocationRequest
-	nil,                              // 88: sluice.v1.PrioritiesReply.WeightsEntry
-	nil,                              // 89: sluice.v1.StatsReply.ValuesEntry
-	(*JobSpec)(nil),                  // 90: sluice.v1.JobSpec
-	(*FirstStep)(nil),                // 91: sluice.v1.FirstStep
-	(JobState)(0),                    // 92: sluice.v1.JobState
-	(*JobRecord)(nil),                // 93: sluice.v1.JobRecord
-	(*NodeRecord)(nil),               // 94: sluice.v1.NodeRecord
-	(*PartitionRecord)(nil),          // 95: sluice.v1.PartitionRecord
-	(*ReservationRecord)(nil),        // 96: sluice.v1.ReservationRecord
-	(*StepRecord)(nil),               // 97: sluice.v1.StepRecord
-	(*StepUsage)(nil),                // 98: sluice.v1.StepUsage
-	(*Device)(nil),                   // 99: sluice.v1.Device
-	(*DeviceSample)(nil),             // 100: sluice.v1.DeviceSample
-	(*StepSpec)(nil),                 // 101: sluice.v1.StepSpec
+	(*QosUsage)(nil),                 // 59: sluice.v1.QosUsage
+	(*ReportRequest)(nil),            // 60: sluice.v1.ReportRequest
+	(*ReportRow)(nil),                // 61: sluice.v1.ReportRow
+	(*ReportHour)(nil),               // 62: sluice.v1.ReportHour
+	(*ReportReply)(nil),              // 63: sluice.v1.ReportReply
+	(*UsageRequest)(nil),             // 64: sluice.v1.UsageRequest
+	(*UsageReply)(nil),               // 65: sluice.v1.UsageReply
+	(*GpusRequest)(nil),              // 66: sluice.v1.GpusRequest
+	(*GpusReply)(nil),                // 67: sluice.v1.GpusReply
+	(*NoGpus)(nil),                   // 68: sluice.v1.NoGpus
+	(*GpuRecord)(nil),                // 69: sluice.v1.GpuRecord
+	(*GpuOwner)(nil),                 // 70: sluice.v1.GpuOwner
+	(*CrontabRecord)(nil),            // 71: sluice.v1.CrontabRecord
+	(*CrontabEntry)(nil),             // 72: sluice.v1.CrontabEntry
+	(*CrontabRequest)(nil),           // 73: sluice.v1.CrontabRequest
+	(*CrontabJob)(nil),               // 74: sluice.v1.CrontabJob
+	(*UpdateCrontabRequest)(nil),     // 75: sluice.v1.UpdateCrontabRequest
+	(*CrontabReply)(nil),             // 76: sluice.v1.CrontabReply
+	(*CreateStepRequest)(nil),        // 77: sluice.v1.CreateStepRequest
+	(*CreateStepReply)(nil),          // 78: sluice.v1.CreateStepReply
+	(*StepsRequest)(nil),             // 79: sluice.v1.StepsRequest
+	(*StepsReply)(nil),               // 80: sluice.v1.StepsReply
+	(*WaitStepRequest)(nil),          // 81: sluice.v1.WaitStepRequest
+	(*WaitStepReply)(nil),            // 82: sluice.v1.WaitStepReply
+	(*UpdateStepRequest)(nil),        // 83: sluice.v1.UpdateStepRequest
+	(*AttachStepRequest)(nil),        // 84: sluice.v1.AttachStepRequest
+	(*AttachStepReply)(nil),          // 85: sluice.v1.AttachStepReply
+	(*WaitAllocationRequest)(nil),    // 86: sluice.v1.WaitAllocationRequest
+	(*WaitAllocationReply)(nil),      // 87: sluice.v1.WaitAllocationReply
+	(*EndAllocationRequest)(nil),     // 88: sluice.v1.EndAllocationRequest
+	nil,                              // 89: sluice.v1.PrioritiesReply.WeightsEntry
+	nil,                              // 90: sluice.v1.StatsReply.ValuesEntry
+	(*JobSpec)(nil),                  // 91: sluice.v1.JobSpec
+	(*FirstStep)(nil),                // 92: sluice.v1.FirstStep
+	(JobState)(0),                    // 93: sluice.v1.JobState
+	(*JobRecord)(nil),                // 94: sluice.v1.JobRecord
+	(*NodeRecord)(nil),               // 95: sluice.v1.NodeRecord
+	(*PartitionRecord)(nil),          // 96: sluice.v1.PartitionRecord
+	(*ReservationRecord)(nil),        // 97: sluice.v1.ReservationRecord
+	(*StepRecord)(nil),               // 98: sluice.v1.StepRecord
+	(*StepUsage)(nil),                // 99: sluice.v1.StepUsage
+	(*Device)(nil),                   // 100: sluice.v1.Device
+	(*DeviceSample)(nil),             // 101: sluice.v1.DeviceSample
+	(*StepSpec)(nil),                 // 102: sluice.v1.StepSpec
 }
 var file_sluice_v1_controller_proto_depIdxs = []int32{
-	90,  // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
-	91,  // 1: sluice.v1.SubmitRequest.first_step:type_name -> sluice.v1.FirstStep
-	92,  // 2: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
-	93,  // 3: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
-	94,  // 4: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
-	95,  // 5: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
+	91,  // 0: sluice.v1.SubmitRequest.spec:type_name -> sluice.v1.JobSpec
+	92,  // 1: sluice.v1.SubmitRequest.first_step:type_name -> sluice.v1.FirstStep
+	93,  // 2: sluice.v1.JobsRequest.states:type_name -> sluice.v1.JobState
+	94,  // 3: sluice.v1.JobsReply.jobs:type_name -> sluice.v1.JobRecord
+	95,  // 4: sluice.v1.NodesReply.nodes:type_name -> sluice.v1.NodeRecord
+	96,  // 5: sluice.v1.PartitionsReply.partitions:type_name -> sluice.v1.PartitionRecord
 	14,  // 6: sluice.v1.ConfigReply.pairs:type_name -> sluice.v1.KeyValue
 	14,  // 7: sluice.v1.ConfigReply.cgroup:type_name -> sluice.v1.KeyValue
 	14,  // 8: sluice.v1.ConfigReply.ignored:type_name -> sluice.v1.KeyValue
@@ -6525,55 +6600,58 @@ var file_sluice_v1_controller_proto_depIdxs = []int32{
 	14,  // 16: sluice.v1.UpdatePartitionRequest.set:type_name -> sluice.v1.KeyValue
 	19,  // 17: sluice.v1.UpdateReply.outcomes:type_name -> sluice.v1.JobOutcome
 	0,   // 18: sluice.v1.UpdateReply.refused:type_name -> sluice.v1.Problem
-	93,  // 19: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
-	96,  // 20: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
+	94,  // 19: sluice.v1.WaitJobReply.job:type_name -> sluice.v1.JobRecord
+	97,  // 20: sluice.v1.ReservationsReply.reservations:type_name -> sluice.v1.ReservationRecord
 	14,  // 21: sluice.v1.UpdateReservationRequest.set:type_name -> sluice.v1.KeyValue
 	39,  // 22: sluice.v1.LicensesReply.licenses:type_name -> sluice.v1.LicenseRecord
 	42,  // 23: sluice.v1.TopologyReply.switches:type_name -> sluice.v1.SwitchRecord
 	6,   // 24: sluice.v1.PrioritiesRequest.filter:type_name -> sluice.v1.JobsRequest
 	47,  // 25: sluice.v1.PrioritiesReply.jobs:type_name -> sluice.v1.PriorityRecord
-	88,  // 26: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
-	89,  // 27: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
+	89,  // 26: sluice.v1.PrioritiesReply.weights:type_name -> sluice.v1.PrioritiesReply.WeightsEntry
+	90,  // 27: sluice.v1.StatsReply.values:type_name -> sluice.v1.StatsReply.ValuesEntry
 	51,  // 28: sluice.v1.StatsReply.methods:type_name -> sluice.v1.CallStats
 	51,  // 29: sluice.v1.StatsReply.users:type_name -> sluice.v1.CallStats
-	92,  // 30: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
-	97,  // 31: sluice.v1.AccountingReply.steps:type_name -> sluice.v1.StepRecord
-	93,  // 32: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
+	93,  // 30: sluice.v1.AccountingRequest.states:type_name -> sluice.v1.JobState
+	98,  // 31: sluice.v1.AccountingReply.steps:type_name -> sluice.v1.StepRecord
+	94,  // 32: sluice.v1.AccountingReply.jobs:type_name -> sluice.v1.JobRecord
 	57,  // 33: sluice.v1.AccountUsage.used:type_name -> sluice.v1.TresUsage
 	57,  // 34: sluice.v1.AccountUsage.left:type_name -> sluice.v1.TresUsage
 	56,  // 35: sluice.v1.AccountUsageReply.rows:type_name -> sluice.v1.AccountUsage
 	57,  // 36: sluice.v1.AccountUsageReply.capacity:type_name -> sluice.v1.TresUsage
 	57,  // 37: sluice.v1.AccountUsageReply.down:type_name -> sluice.v1.TresUsage
-	60,  // 38: sluice.v1.ReportReply.rows:type_name -> sluice.v1.ReportRow
-	61,  // 39: sluice.v1.ReportReply.hours:type_name -> sluice.v1.ReportHour
-	98,  // 40: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
-	19,  // 41: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
-	68,  // 42: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
-	67,  // 43: sluice.v1.GpusReply.none:type_name -> sluice.v1.NoGpus
-	99,  // 44: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
-	100, // 45: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
-	69,  // 46: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
-	71,  // 47: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
-	3,   // 48: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
-	73,  // 49: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
-	70,  // 50: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
-	0,   // 51: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
-	101, // 52: sluice.v1.CreateStepRequest.spec:type_name -> sluice.v1.StepSpec
-	97,  // 53: sluice.v1.CreateStepReply.step:type_name -> sluice.v1.StepRecord
-	0,   // 54: sluice.v1.CreateStepReply.busy:type_name -> sluice.v1.Problem
-	93,  // 55: sluice.v1.CreateStepReply.job:type_name -> sluice.v1.JobRecord
-	6,   // 56: sluice.v1.StepsRequest.filter:type_name -> sluice.v1.JobsRequest
-	97,  // 57: sluice.v1.StepsReply.steps:type_name -> sluice.v1.StepRecord
-	97,  // 58: sluice.v1.WaitStepReply.step:type_name -> sluice.v1.StepRecord
-	14,  // 59: sluice.v1.UpdateStepRequest.set:type_name -> sluice.v1.KeyValue
-	97,  // 60: sluice.v1.AttachStepReply.step:type_name -> sluice.v1.StepRecord
-	93,  // 61: sluice.v1.WaitAllocationReply.job:type_name -> sluice.v1.JobRecord
-	97,  // 62: sluice.v1.WaitAllocationReply.step:type_name -> sluice.v1.StepRecord
-	63,  // [63:63] is the sub-list for method output_type
-	63,  // [63:63] is the sub-list for method input_type
-	63,  // [63:63] is the sub-list for extension type_name
-	63,  // [63:63] is the sub-list for extension extendee
-	0,   // [0:63] is the sub-list for field type_name
+	59,  // 38: sluice.v1.AccountUsageReply.qos:type_name -> sluice.v1.QosUsage
+	57,  // 39: sluice.v1.QosUsage.used:type_name -> sluice.v1.TresUsage
+	57,  // 40: sluice.v1.QosUsage.left:type_name -> sluice.v1.TresUsage
+	61,  // 41: sluice.v1.ReportReply.rows:type_name -> sluice.v1.ReportRow
+	62,  // 42: sluice.v1.ReportReply.hours:type_name -> sluice.v1.ReportHour
+	99,  // 43: sluice.v1.UsageReply.usage:type_name -> sluice.v1.StepUsage
+	19,  // 44: sluice.v1.UsageReply.outcomes:type_name -> sluice.v1.JobOutcome
+	69,  // 45: sluice.v1.GpusReply.gpus:type_name -> sluice.v1.GpuRecord
+	68,  // 46: sluice.v1.GpusReply.none:type_name -> sluice.v1.NoGpus
+	100, // 47: sluice.v1.GpuRecord.device:type_name -> sluice.v1.Device
+	101, // 48: sluice.v1.GpuRecord.sample:type_name -> sluice.v1.DeviceSample
+	70,  // 49: sluice.v1.GpuRecord.owners:type_name -> sluice.v1.GpuOwner
+	72,  // 50: sluice.v1.CrontabRecord.entries:type_name -> sluice.v1.CrontabEntry
+	3,   // 51: sluice.v1.CrontabJob.submit:type_name -> sluice.v1.SubmitRequest
+	74,  // 52: sluice.v1.UpdateCrontabRequest.jobs:type_name -> sluice.v1.CrontabJob
+	71,  // 53: sluice.v1.CrontabReply.crontab:type_name -> sluice.v1.CrontabRecord
+	0,   // 54: sluice.v1.CrontabReply.problem:type_name -> sluice.v1.Problem
+	102, // 55: sluice.v1.CreateStepRequest.spec:type_name -> sluice.v1.StepSpec
+	98,  // 56: sluice.v1.CreateStepReply.step:type_name -> sluice.v1.StepRecord
+	0,   // 57: sluice.v1.CreateStepReply.busy:type_name -> sluice.v1.Problem
+	94,  // 58: sluice.v1.CreateStepReply.job:type_name -> sluice.v1.JobRecord
+	6,   // 59: sluice.v1.StepsRequest.filter:type_name -> sluice.v1.JobsRequest
+	98,  // 60: sluice.v1.StepsReply.steps:type_name -> sluice.v1.StepRecord
+	98,  // 61: sluice.v1.WaitStepReply.step:type_name -> sluice.v1.StepRecord
+	14,  // 62: sluice.v1.UpdateStepRequest.set:type_name -> sluice.v1.KeyValue
+	98,  // 63: sluice.v1.AttachStepReply.step:type_name -> sluice.v1.StepRecord
+	94,  // 64: sluice.v1.WaitAllocationReply.job:type_name -> sluice.v1.JobRecord
+	98,  // 65: sluice.v1.WaitAllocationReply.step:type_name -> sluice.v1.StepRecord
+	66,  // [66:66] is the sub-list for method output_type
+	66,  // [66:66] is the sub-list for method input_type
+	66,  // [66:66] is the sub-list for extension type_name
+	66,  // [66:66] is the sub-list for extension extendee
+	0,   // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_controller_proto_init() }
@@ -6591,7 +6669,7 @@ func file_sluice_v1_controller_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_controller_proto_rawDesc), len(file_sluice_v1_controller_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   90,
+			NumMessages:   91,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

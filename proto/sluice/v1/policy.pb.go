@@ -1032,6 +1032,227 @@ func (x *PolicyJob) GetUser() string {
 	return ""
 }
 
+type BudgetsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Names         []string               `protobuf:"bytes,1,rep,name=names" json:"names,omitempty"` // of accounts, users and QOS; empty: all that the caller may see
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BudgetsRequest) Reset() {
+	*x = BudgetsRequest{}
+	mi := &file_sluice_v1_policy_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BudgetsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BudgetsRequest) ProtoMessage() {}
+
+func (x *BudgetsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_policy_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BudgetsRequest.ProtoReflect.Descriptor instead.
+func (*BudgetsRequest) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_policy_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *BudgetsRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+type BudgetsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Budgets       []*Budget              `protobuf:"bytes,1,rep,name=budgets" json:"budgets,omitempty"`
+	Enforced      bool                   `protobuf:"varint,2,opt,name=enforced" json:"enforced,omitempty"` // jobs are held and ended by them (AccountingStorageEnforce)
+	NowNs         int64                  `protobuf:"varint,3,opt,name=now_ns,json=nowNs" json:"now_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BudgetsReply) Reset() {
+	*x = BudgetsReply{}
+	mi := &file_sluice_v1_policy_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BudgetsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BudgetsReply) ProtoMessage() {}
+
+func (x *BudgetsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_policy_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BudgetsReply.ProtoReflect.Descriptor instead.
+func (*BudgetsReply) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_policy_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *BudgetsReply) GetBudgets() []*Budget {
+	if x != nil {
+		return x.Budgets
+	}
+	return nil
+}
+
+func (x *BudgetsReply) GetEnforced() bool {
+	if x != nil {
+		return x.Enforced
+	}
+	return false
+}
+
+func (x *BudgetsReply) GetNowNs() int64 {
+	if x != nil {
+		return x.NowNs
+	}
+	return 0
+}
+
+// Budget is a GrpTRESMins or GrpWall. Amounts are TRES times seconds.
+type Budget struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Account       string                 `protobuf:"bytes,1,opt,name=account" json:"account,omitempty"` // of an association
+	User          string                 `protobuf:"bytes,2,opt,name=user" json:"user,omitempty"`
+	Partition     string                 `protobuf:"bytes,3,opt,name=partition" json:"partition,omitempty"`
+	Qos           string                 `protobuf:"bytes,4,opt,name=qos" json:"qos,omitempty"`
+	Tres          string                 `protobuf:"bytes,5,opt,name=tres" json:"tres,omitempty"` // "wall": run time
+	Limit         int64                  `protobuf:"varint,6,opt,name=limit" json:"limit,omitempty"`
+	Known         bool                   `protobuf:"varint,7,opt,name=known" json:"known,omitempty"`     // accounting has been read; else used is 0
+	Used          int64                  `protobuf:"varint,8,opt,name=used" json:"used,omitempty"`       // until now, running jobs included
+	Running       int64                  `protobuf:"varint,9,opt,name=running" json:"running,omitempty"` // what running jobs may still use until their time limits
+	Held          int64                  `protobuf:"varint,10,opt,name=held" json:"held,omitempty"`      // TRES that running jobs hold
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Budget) Reset() {
+	*x = Budget{}
+	mi := &file_sluice_v1_policy_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Budget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Budget) ProtoMessage() {}
+
+func (x *Budget) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_v1_policy_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Budget.ProtoReflect.Descriptor instead.
+func (*Budget) Descriptor() ([]byte, []int) {
+	return file_sluice_v1_policy_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Budget) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *Budget) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Budget) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *Budget) GetQos() string {
+	if x != nil {
+		return x.Qos
+	}
+	return ""
+}
+
+func (x *Budget) GetTres() string {
+	if x != nil {
+		return x.Tres
+	}
+	return ""
+}
+
+func (x *Budget) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Budget) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *Budget) GetUsed() int64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *Budget) GetRunning() int64 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *Budget) GetHeld() int64 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
 var File_sluice_v1_policy_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_policy_proto_rawDesc = "" +
@@ -1106,7 +1327,25 @@ const file_sluice_v1_policy_proto_rawDesc = "" +
 	"\tPolicyJob\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x12\n" +
-	"\x04user\x18\x03 \x01(\tR\x04user*I\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\"&\n" +
+	"\x0eBudgetsRequest\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"n\n" +
+	"\fBudgetsReply\x12+\n" +
+	"\abudgets\x18\x01 \x03(\v2\x11.sluice.v1.BudgetR\abudgets\x12\x1a\n" +
+	"\benforced\x18\x02 \x01(\bR\benforced\x12\x15\n" +
+	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\"\xe8\x01\n" +
+	"\x06Budget\x12\x18\n" +
+	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1c\n" +
+	"\tpartition\x18\x03 \x01(\tR\tpartition\x12\x10\n" +
+	"\x03qos\x18\x04 \x01(\tR\x03qos\x12\x12\n" +
+	"\x04tres\x18\x05 \x01(\tR\x04tres\x12\x14\n" +
+	"\x05limit\x18\x06 \x01(\x03R\x05limit\x12\x14\n" +
+	"\x05known\x18\a \x01(\bR\x05known\x12\x12\n" +
+	"\x04used\x18\b \x01(\x03R\x04used\x12\x18\n" +
+	"\arunning\x18\t \x01(\x03R\arunning\x12\x12\n" +
+	"\x04held\x18\n" +
+	" \x01(\x03R\x04held*I\n" +
 	"\n" +
 	"AdminLevel\x12\x0e\n" +
 	"\n" +
@@ -1140,7 +1379,7 @@ func file_sluice_v1_policy_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_sluice_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_sluice_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_sluice_v1_policy_proto_goTypes = []any{
 	(AdminLevel)(0),             // 0: sluice.v1.AdminLevel
 	(PolicyVerb)(0),             // 1: sluice.v1.PolicyVerb
@@ -1157,6 +1396,9 @@ var file_sluice_v1_policy_proto_goTypes = []any{
 	(*PolicySetting)(nil),       // 12: sluice.v1.PolicySetting
 	(*ChangePolicyReply)(nil),   // 13: sluice.v1.ChangePolicyReply
 	(*PolicyJob)(nil),           // 14: sluice.v1.PolicyJob
+	(*BudgetsRequest)(nil),      // 15: sluice.v1.BudgetsRequest
+	(*BudgetsReply)(nil),        // 16: sluice.v1.BudgetsReply
+	(*Budget)(nil),              // 17: sluice.v1.Budget
 }
 var file_sluice_v1_policy_proto_depIdxs = []int32{
 	0,  // 0: sluice.v1.UserRecord.level:type_name -> sluice.v1.AdminLevel
@@ -1174,11 +1416,12 @@ var file_sluice_v1_policy_proto_depIdxs = []int32{
 	7,  // 12: sluice.v1.PolicySetting.values:type_name -> sluice.v1.PolicyValue
 	5,  // 13: sluice.v1.ChangePolicyReply.assocs:type_name -> sluice.v1.AssocRecord
 	14, // 14: sluice.v1.ChangePolicyReply.busy:type_name -> sluice.v1.PolicyJob
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	17, // 15: sluice.v1.BudgetsReply.budgets:type_name -> sluice.v1.Budget
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_sluice_v1_policy_proto_init() }
@@ -1192,7 +1435,7 @@ func file_sluice_v1_policy_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_v1_policy_proto_rawDesc), len(file_sluice_v1_policy_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   12,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

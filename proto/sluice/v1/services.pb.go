@@ -26,7 +26,7 @@ var File_sluice_v1_services_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_services_proto_rawDesc = "" +
 	"\n" +
-	"\x18sluice/v1/services.proto\x12\tsluice.v1\x1a\x1asluice/v1/controller.proto\x1a\x15sluice/v1/enrol.proto\x1a\x14sluice/v1/node.proto\x1a\x16sluice/v1/policy.proto2\xe0\x1a\n" +
+	"\x18sluice/v1/services.proto\x12\tsluice.v1\x1a\x1asluice/v1/controller.proto\x1a\x15sluice/v1/enrol.proto\x1a\x14sluice/v1/node.proto\x1a\x16sluice/v1/policy.proto2\x9f\x1b\n" +
 	"\rControllerAPI\x124\n" +
 	"\x04Ping\x12\x16.sluice.v1.PingRequest\x1a\x14.sluice.v1.PingReply\x12:\n" +
 	"\x06Submit\x12\x18.sluice.v1.SubmitRequest\x1a\x16.sluice.v1.SubmitReply\x12?\n" +
@@ -86,7 +86,8 @@ const file_sluice_v1_services_proto_rawDesc = "" +
 	"\x0eWaitAllocation\x12 .sluice.v1.WaitAllocationRequest\x1a\x1e.sluice.v1.WaitAllocationReply\x12H\n" +
 	"\rEndAllocation\x12\x1f.sluice.v1.EndAllocationRequest\x1a\x16.sluice.v1.UpdateReply\x12<\n" +
 	"\x06Policy\x12\x18.sluice.v1.PolicyRequest\x1a\x16.sluice.v1.PolicyReply0\x01\x12L\n" +
-	"\fChangePolicy\x12\x1e.sluice.v1.ChangePolicyRequest\x1a\x1c.sluice.v1.ChangePolicyReply2\xeb\x02\n" +
+	"\fChangePolicy\x12\x1e.sluice.v1.ChangePolicyRequest\x1a\x1c.sluice.v1.ChangePolicyReply\x12=\n" +
+	"\aBudgets\x12\x19.sluice.v1.BudgetsRequest\x1a\x17.sluice.v1.BudgetsReply2\xeb\x02\n" +
 	"\aStepAPI\x129\n" +
 	"\x06Launch\x12\x18.sluice.v1.LaunchRequest\x1a\x15.sluice.v1.StepReport\x129\n" +
 	"\x06Status\x12\x18.sluice.v1.StatusRequest\x1a\x15.sluice.v1.StepReport\x125\n" +
@@ -146,52 +147,54 @@ var file_sluice_v1_services_proto_goTypes = []any{
 	(*EndAllocationRequest)(nil),     // 47: sluice.v1.EndAllocationRequest
 	(*PolicyRequest)(nil),            // 48: sluice.v1.PolicyRequest
 	(*ChangePolicyRequest)(nil),      // 49: sluice.v1.ChangePolicyRequest
-	(*LaunchRequest)(nil),            // 50: sluice.v1.LaunchRequest
-	(*StatusRequest)(nil),            // 51: sluice.v1.StatusRequest
-	(*WaitRequest)(nil),              // 52: sluice.v1.WaitRequest
-	(*ControlRequest)(nil),           // 53: sluice.v1.ControlRequest
-	(*ReleaseRequest)(nil),           // 54: sluice.v1.ReleaseRequest
-	(*AdoptRequest)(nil),             // 55: sluice.v1.AdoptRequest
-	(*PingReply)(nil),                // 56: sluice.v1.PingReply
-	(*SubmitReply)(nil),              // 57: sluice.v1.SubmitReply
-	(*JobsReply)(nil),                // 58: sluice.v1.JobsReply
-	(*NodesReply)(nil),               // 59: sluice.v1.NodesReply
-	(*PartitionsReply)(nil),          // 60: sluice.v1.PartitionsReply
-	(*ConfigReply)(nil),              // 61: sluice.v1.ConfigReply
-	(*BatchScriptReply)(nil),         // 62: sluice.v1.BatchScriptReply
-	(*CancelJobsReply)(nil),          // 63: sluice.v1.CancelJobsReply
-	(*ControlJobsReply)(nil),         // 64: sluice.v1.ControlJobsReply
-	(*UpdateReply)(nil),              // 65: sluice.v1.UpdateReply
-	(*WaitJobReply)(nil),             // 66: sluice.v1.WaitJobReply
-	(*BackupReply)(nil),              // 67: sluice.v1.BackupReply
-	(*CrontabReply)(nil),             // 68: sluice.v1.CrontabReply
-	(*StatsReply)(nil),               // 69: sluice.v1.StatsReply
-	(*ReservationsReply)(nil),        // 70: sluice.v1.ReservationsReply
-	(*LicensesReply)(nil),            // 71: sluice.v1.LicensesReply
-	(*ExplainReply)(nil),             // 72: sluice.v1.ExplainReply
-	(*PrioritiesReply)(nil),          // 73: sluice.v1.PrioritiesReply
-	(*TopologyReply)(nil),            // 74: sluice.v1.TopologyReply
-	(*AccountingReply)(nil),          // 75: sluice.v1.AccountingReply
-	(*UsageReply)(nil),               // 76: sluice.v1.UsageReply
-	(*AccountUsageReply)(nil),        // 77: sluice.v1.AccountUsageReply
-	(*ReportReply)(nil),              // 78: sluice.v1.ReportReply
-	(*GpusReply)(nil),                // 79: sluice.v1.GpusReply
-	(*CreateTokenReply)(nil),         // 80: sluice.v1.CreateTokenReply
-	(*TokensReply)(nil),              // 81: sluice.v1.TokensReply
-	(*RevokeTokenReply)(nil),         // 82: sluice.v1.RevokeTokenReply
-	(*RevokeHostReply)(nil),          // 83: sluice.v1.RevokeHostReply
-	(*CertificatesReply)(nil),        // 84: sluice.v1.CertificatesReply
-	(*HostsReply)(nil),               // 85: sluice.v1.HostsReply
-	(*CreateStepReply)(nil),          // 86: sluice.v1.CreateStepReply
-	(*StepsReply)(nil),               // 87: sluice.v1.StepsReply
-	(*WaitStepReply)(nil),            // 88: sluice.v1.WaitStepReply
-	(*AttachStepReply)(nil),          // 89: sluice.v1.AttachStepReply
-	(*WaitAllocationReply)(nil),      // 90: sluice.v1.WaitAllocationReply
-	(*PolicyReply)(nil),              // 91: sluice.v1.PolicyReply
-	(*ChangePolicyReply)(nil),        // 92: sluice.v1.ChangePolicyReply
-	(*StepReport)(nil),               // 93: sluice.v1.StepReport
-	(*ReleaseReply)(nil),             // 94: sluice.v1.ReleaseReply
-	(*AdoptReply)(nil),               // 95: sluice.v1.AdoptReply
+	(*BudgetsRequest)(nil),           // 50: sluice.v1.BudgetsRequest
+	(*LaunchRequest)(nil),            // 51: sluice.v1.LaunchRequest
+	(*StatusRequest)(nil),            // 52: sluice.v1.StatusRequest
+	(*WaitRequest)(nil),              // 53: sluice.v1.WaitRequest
+	(*ControlRequest)(nil),           // 54: sluice.v1.ControlRequest
+	(*ReleaseRequest)(nil),           // 55: sluice.v1.ReleaseRequest
+	(*AdoptRequest)(nil),             // 56: sluice.v1.AdoptRequest
+	(*PingReply)(nil),                // 57: sluice.v1.PingReply
+	(*SubmitReply)(nil),              // 58: sluice.v1.SubmitReply
+	(*JobsReply)(nil),                // 59: sluice.v1.JobsReply
+	(*NodesReply)(nil),               // 60: sluice.v1.NodesReply
+	(*PartitionsReply)(nil),          // 61: sluice.v1.PartitionsReply
+	(*ConfigReply)(nil),              // 62: sluice.v1.ConfigReply
+	(*BatchScriptReply)(nil),         // 63: sluice.v1.BatchScriptReply
+	(*CancelJobsReply)(nil),          // 64: sluice.v1.CancelJobsReply
+	(*ControlJobsReply)(nil),         // 65: sluice.v1.ControlJobsReply
+	(*UpdateReply)(nil),              // 66: sluice.v1.UpdateReply
+	(*WaitJobReply)(nil),             // 67: sluice.v1.WaitJobReply
+	(*BackupReply)(nil),              // 68: sluice.v1.BackupReply
+	(*CrontabReply)(nil),             // 69: sluice.v1.CrontabReply
+	(*StatsReply)(nil),               // 70: sluice.v1.StatsReply
+	(*ReservationsReply)(nil),        // 71: sluice.v1.ReservationsReply
+	(*LicensesReply)(nil),            // 72: sluice.v1.LicensesReply
+	(*ExplainReply)(nil),             // 73: sluice.v1.ExplainReply
+	(*PrioritiesReply)(nil),          // 74: sluice.v1.PrioritiesReply
+	(*TopologyReply)(nil),            // 75: sluice.v1.TopologyReply
+	(*AccountingReply)(nil),          // 76: sluice.v1.AccountingReply
+	(*UsageReply)(nil),               // 77: sluice.v1.UsageReply
+	(*AccountUsageReply)(nil),        // 78: sluice.v1.AccountUsageReply
+	(*ReportReply)(nil),              // 79: sluice.v1.ReportReply
+	(*GpusReply)(nil),                // 80: sluice.v1.GpusReply
+	(*CreateTokenReply)(nil),         // 81: sluice.v1.CreateTokenReply
+	(*TokensReply)(nil),              // 82: sluice.v1.TokensReply
+	(*RevokeTokenReply)(nil),         // 83: sluice.v1.RevokeTokenReply
+	(*RevokeHostReply)(nil),          // 84: sluice.v1.RevokeHostReply
+	(*CertificatesReply)(nil),        // 85: sluice.v1.CertificatesReply
+	(*HostsReply)(nil),               // 86: sluice.v1.HostsReply
+	(*CreateStepReply)(nil),          // 87: sluice.v1.CreateStepReply
+	(*StepsReply)(nil),               // 88: sluice.v1.StepsReply
+	(*WaitStepReply)(nil),            // 89: sluice.v1.WaitStepReply
+	(*AttachStepReply)(nil),          // 90: sluice.v1.AttachStepReply
+	(*WaitAllocationReply)(nil),      // 91: sluice.v1.WaitAllocationReply
+	(*PolicyReply)(nil),              // 92: sluice.v1.PolicyReply
+	(*ChangePolicyReply)(nil),        // 93: sluice.v1.ChangePolicyReply
+	(*BudgetsReply)(nil),             // 94: sluice.v1.BudgetsReply
+	(*StepReport)(nil),               // 95: sluice.v1.StepReport
+	(*ReleaseReply)(nil),             // 96: sluice.v1.ReleaseReply
+	(*AdoptReply)(nil),               // 97: sluice.v1.AdoptReply
 }
 var file_sluice_v1_services_proto_depIdxs = []int32{
 	0,  // 0: sluice.v1.ControllerAPI.Ping:input_type -> sluice.v1.PingRequest
@@ -244,70 +247,72 @@ var file_sluice_v1_services_proto_depIdxs = []int32{
 	47, // 47: sluice.v1.ControllerAPI.EndAllocation:input_type -> sluice.v1.EndAllocationRequest
 	48, // 48: sluice.v1.ControllerAPI.Policy:input_type -> sluice.v1.PolicyRequest
 	49, // 49: sluice.v1.ControllerAPI.ChangePolicy:input_type -> sluice.v1.ChangePolicyRequest
-	50, // 50: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
-	51, // 51: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
-	52, // 52: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
-	53, // 53: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
-	54, // 54: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
-	55, // 55: sluice.v1.StepAPI.Adopt:input_type -> sluice.v1.AdoptRequest
-	56, // 56: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
-	57, // 57: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
-	57, // 58: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
-	58, // 59: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
-	59, // 60: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
-	60, // 61: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
-	61, // 62: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
-	62, // 63: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
-	63, // 64: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
-	64, // 65: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
-	65, // 66: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
-	65, // 67: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
-	65, // 68: sluice.v1.ControllerAPI.CreateNodes:output_type -> sluice.v1.UpdateReply
-	65, // 69: sluice.v1.ControllerAPI.DeleteNodes:output_type -> sluice.v1.UpdateReply
-	65, // 70: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
-	66, // 71: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
-	65, // 72: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
-	65, // 73: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
-	65, // 74: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
-	67, // 75: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
-	68, // 76: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
-	68, // 77: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
-	69, // 78: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
-	70, // 79: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
-	65, // 80: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
-	71, // 81: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
-	72, // 82: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
-	73, // 83: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
-	74, // 84: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
-	75, // 85: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
-	62, // 86: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
-	76, // 87: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
-	77, // 88: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
-	78, // 89: sluice.v1.ControllerAPI.Report:output_type -> sluice.v1.ReportReply
-	79, // 90: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
-	80, // 91: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
-	81, // 92: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
-	82, // 93: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
-	83, // 94: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
-	84, // 95: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
-	85, // 96: sluice.v1.ControllerAPI.Hosts:output_type -> sluice.v1.HostsReply
-	86, // 97: sluice.v1.ControllerAPI.CreateStep:output_type -> sluice.v1.CreateStepReply
-	87, // 98: sluice.v1.ControllerAPI.Steps:output_type -> sluice.v1.StepsReply
-	88, // 99: sluice.v1.ControllerAPI.WaitStep:output_type -> sluice.v1.WaitStepReply
-	65, // 100: sluice.v1.ControllerAPI.UpdateStep:output_type -> sluice.v1.UpdateReply
-	89, // 101: sluice.v1.ControllerAPI.AttachStep:output_type -> sluice.v1.AttachStepReply
-	90, // 102: sluice.v1.ControllerAPI.WaitAllocation:output_type -> sluice.v1.WaitAllocationReply
-	65, // 103: sluice.v1.ControllerAPI.EndAllocation:output_type -> sluice.v1.UpdateReply
-	91, // 104: sluice.v1.ControllerAPI.Policy:output_type -> sluice.v1.PolicyReply
-	92, // 105: sluice.v1.ControllerAPI.ChangePolicy:output_type -> sluice.v1.ChangePolicyReply
-	93, // 106: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
-	93, // 107: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
-	93, // 108: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
-	93, // 109: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
-	94, // 110: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
-	95, // 111: sluice.v1.StepAPI.Adopt:output_type -> sluice.v1.AdoptReply
-	56, // [56:112] is the sub-list for method output_type
-	0,  // [0:56] is the sub-list for method input_type
+	50, // 50: sluice.v1.ControllerAPI.Budgets:input_type -> sluice.v1.BudgetsRequest
+	51, // 51: sluice.v1.StepAPI.Launch:input_type -> sluice.v1.LaunchRequest
+	52, // 52: sluice.v1.StepAPI.Status:input_type -> sluice.v1.StatusRequest
+	53, // 53: sluice.v1.StepAPI.Wait:input_type -> sluice.v1.WaitRequest
+	54, // 54: sluice.v1.StepAPI.Control:input_type -> sluice.v1.ControlRequest
+	55, // 55: sluice.v1.StepAPI.Release:input_type -> sluice.v1.ReleaseRequest
+	56, // 56: sluice.v1.StepAPI.Adopt:input_type -> sluice.v1.AdoptRequest
+	57, // 57: sluice.v1.ControllerAPI.Ping:output_type -> sluice.v1.PingReply
+	58, // 58: sluice.v1.ControllerAPI.Submit:output_type -> sluice.v1.SubmitReply
+	58, // 59: sluice.v1.ControllerAPI.SubmitLarge:output_type -> sluice.v1.SubmitReply
+	59, // 60: sluice.v1.ControllerAPI.Jobs:output_type -> sluice.v1.JobsReply
+	60, // 61: sluice.v1.ControllerAPI.Nodes:output_type -> sluice.v1.NodesReply
+	61, // 62: sluice.v1.ControllerAPI.Partitions:output_type -> sluice.v1.PartitionsReply
+	62, // 63: sluice.v1.ControllerAPI.Config:output_type -> sluice.v1.ConfigReply
+	63, // 64: sluice.v1.ControllerAPI.BatchScript:output_type -> sluice.v1.BatchScriptReply
+	64, // 65: sluice.v1.ControllerAPI.CancelJobs:output_type -> sluice.v1.CancelJobsReply
+	65, // 66: sluice.v1.ControllerAPI.ControlJobs:output_type -> sluice.v1.ControlJobsReply
+	66, // 67: sluice.v1.ControllerAPI.UpdateJob:output_type -> sluice.v1.UpdateReply
+	66, // 68: sluice.v1.ControllerAPI.UpdateNode:output_type -> sluice.v1.UpdateReply
+	66, // 69: sluice.v1.ControllerAPI.CreateNodes:output_type -> sluice.v1.UpdateReply
+	66, // 70: sluice.v1.ControllerAPI.DeleteNodes:output_type -> sluice.v1.UpdateReply
+	66, // 71: sluice.v1.ControllerAPI.UpdatePartition:output_type -> sluice.v1.UpdateReply
+	67, // 72: sluice.v1.ControllerAPI.WaitJob:output_type -> sluice.v1.WaitJobReply
+	66, // 73: sluice.v1.ControllerAPI.Reconfigure:output_type -> sluice.v1.UpdateReply
+	66, // 74: sluice.v1.ControllerAPI.Shutdown:output_type -> sluice.v1.UpdateReply
+	66, // 75: sluice.v1.ControllerAPI.SetDebug:output_type -> sluice.v1.UpdateReply
+	68, // 76: sluice.v1.ControllerAPI.Backup:output_type -> sluice.v1.BackupReply
+	69, // 77: sluice.v1.ControllerAPI.Crontab:output_type -> sluice.v1.CrontabReply
+	69, // 78: sluice.v1.ControllerAPI.UpdateCrontab:output_type -> sluice.v1.CrontabReply
+	70, // 79: sluice.v1.ControllerAPI.Stats:output_type -> sluice.v1.StatsReply
+	71, // 80: sluice.v1.ControllerAPI.Reservations:output_type -> sluice.v1.ReservationsReply
+	66, // 81: sluice.v1.ControllerAPI.UpdateReservation:output_type -> sluice.v1.UpdateReply
+	72, // 82: sluice.v1.ControllerAPI.Licenses:output_type -> sluice.v1.LicensesReply
+	73, // 83: sluice.v1.ControllerAPI.Explain:output_type -> sluice.v1.ExplainReply
+	74, // 84: sluice.v1.ControllerAPI.Priorities:output_type -> sluice.v1.PrioritiesReply
+	75, // 85: sluice.v1.ControllerAPI.Topology:output_type -> sluice.v1.TopologyReply
+	76, // 86: sluice.v1.ControllerAPI.Accounting:output_type -> sluice.v1.AccountingReply
+	63, // 87: sluice.v1.ControllerAPI.AccountingScript:output_type -> sluice.v1.BatchScriptReply
+	77, // 88: sluice.v1.ControllerAPI.Usage:output_type -> sluice.v1.UsageReply
+	78, // 89: sluice.v1.ControllerAPI.AccountUsage:output_type -> sluice.v1.AccountUsageReply
+	79, // 90: sluice.v1.ControllerAPI.Report:output_type -> sluice.v1.ReportReply
+	80, // 91: sluice.v1.ControllerAPI.Gpus:output_type -> sluice.v1.GpusReply
+	81, // 92: sluice.v1.ControllerAPI.CreateToken:output_type -> sluice.v1.CreateTokenReply
+	82, // 93: sluice.v1.ControllerAPI.Tokens:output_type -> sluice.v1.TokensReply
+	83, // 94: sluice.v1.ControllerAPI.RevokeToken:output_type -> sluice.v1.RevokeTokenReply
+	84, // 95: sluice.v1.ControllerAPI.RevokeHost:output_type -> sluice.v1.RevokeHostReply
+	85, // 96: sluice.v1.ControllerAPI.Certificates:output_type -> sluice.v1.CertificatesReply
+	86, // 97: sluice.v1.ControllerAPI.Hosts:output_type -> sluice.v1.HostsReply
+	87, // 98: sluice.v1.ControllerAPI.CreateStep:output_type -> sluice.v1.CreateStepReply
+	88, // 99: sluice.v1.ControllerAPI.Steps:output_type -> sluice.v1.StepsReply
+	89, // 100: sluice.v1.ControllerAPI.WaitStep:output_type -> sluice.v1.WaitStepReply
+	66, // 101: sluice.v1.ControllerAPI.UpdateStep:output_type -> sluice.v1.UpdateReply
+	90, // 102: sluice.v1.ControllerAPI.AttachStep:output_type -> sluice.v1.AttachStepReply
+	91, // 103: sluice.v1.ControllerAPI.WaitAllocation:output_type -> sluice.v1.WaitAllocationReply
+	66, // 104: sluice.v1.ControllerAPI.EndAllocation:output_type -> sluice.v1.UpdateReply
+	92, // 105: sluice.v1.ControllerAPI.Policy:output_type -> sluice.v1.PolicyReply
+	93, // 106: sluice.v1.ControllerAPI.ChangePolicy:output_type -> sluice.v1.ChangePolicyReply
+	94, // 107: sluice.v1.ControllerAPI.Budgets:output_type -> sluice.v1.BudgetsReply
+	95, // 108: sluice.v1.StepAPI.Launch:output_type -> sluice.v1.StepReport
+	95, // 109: sluice.v1.StepAPI.Status:output_type -> sluice.v1.StepReport
+	95, // 110: sluice.v1.StepAPI.Wait:output_type -> sluice.v1.StepReport
+	95, // 111: sluice.v1.StepAPI.Control:output_type -> sluice.v1.StepReport
+	96, // 112: sluice.v1.StepAPI.Release:output_type -> sluice.v1.ReleaseReply
+	97, // 113: sluice.v1.StepAPI.Adopt:output_type -> sluice.v1.AdoptReply
+	57, // [57:114] is the sub-list for method output_type
+	0,  // [0:57] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

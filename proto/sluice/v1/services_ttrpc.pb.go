@@ -58,6 +58,7 @@ type ControllerAPIService interface {
 	EndAllocation(context.Context, *EndAllocationRequest) (*UpdateReply, error)
 	Policy(context.Context, *PolicyRequest, ControllerAPI_PolicyServer) error
 	ChangePolicy(context.Context, *ChangePolicyRequest) (*ChangePolicyReply, error)
+	Budgets(context.Context, *BudgetsRequest) (*BudgetsReply, error)
 }
 
 type ControllerAPI_SubmitLargeServer interface {
@@ -471,6 +472,13 @@ func RegisterControllerAPIService(srv *ttrpc.Server, svc ControllerAPIService) {
 				}
 				return svc.ChangePolicy(ctx, &req)
 			},
+			"Budgets": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req BudgetsRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Budgets(ctx, &req)
+			},
 		},
 		Streams: map[string]ttrpc.Stream{
 			"SubmitLarge": {
@@ -623,6 +631,7 @@ type ControllerAPIClient interface {
 	EndAllocation(context.Context, *EndAllocationRequest) (*UpdateReply, error)
 	Policy(context.Context, *PolicyRequest) (ControllerAPI_PolicyClient, error)
 	ChangePolicy(context.Context, *ChangePolicyRequest) (*ChangePolicyReply, error)
+	Budgets(context.Context, *BudgetsRequest) (*BudgetsReply, error)
 }
 
 type controllerapiClient struct {
@@ -1227,6 +1236,14 @@ func (x *controllerapiPolicyClient) Recv() (*PolicyReply, error) {
 func (c *controllerapiClient) ChangePolicy(ctx context.Context, req *ChangePolicyRequest) (*ChangePolicyReply, error) {
 	var resp ChangePolicyReply
 	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "ChangePolicy", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controllerapiClient) Budgets(ctx context.Context, req *BudgetsRequest) (*BudgetsReply, error) {
+	var resp BudgetsReply
+	if err := c.client.Call(ctx, "sluice.v1.ControllerAPI", "Budgets", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

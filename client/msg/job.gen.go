@@ -1990,6 +1990,7 @@ type JobRecord struct {
 	MadeSeq         uint64
 	Lost            *LostAttempt
 	FirstStep       *FirstStep
+	Dropped         string
 	Oversubscribe   string
 }
 
@@ -2490,6 +2491,13 @@ func (m *JobRecord) GetFirstStep() *FirstStep {
 	return m.FirstStep
 }
 
+func (m *JobRecord) GetDropped() string {
+	if m == nil {
+		return ""
+	}
+	return m.Dropped
+}
+
 func (m *JobRecord) GetOversubscribe() string {
 	if m == nil {
 		return ""
@@ -2596,6 +2604,7 @@ func (m *JobRecord) AppendTo(b []byte) []byte {
 		b, at = coding.Open(b, 91)
 		b = coding.Close(m.FirstStep.AppendTo(b), at)
 	}
+	b = coding.AppendText(b, 92, m.Dropped)
 	return b
 }
 
@@ -2769,6 +2778,8 @@ func (m *JobRecord) Merge(s string) error {
 				m.FirstStep = new(FirstStep)
 			}
 			d.Fail(m.FirstStep.Merge(d.Data))
+		case 92<<3 | coding.Chunk:
+			m.Dropped = d.Text()
 		}
 	}
 	return d.Err()

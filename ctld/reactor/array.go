@@ -1,15 +1,18 @@
 package reactor
 
 import (
+	"slices"
+
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // Job arrays. An array is one record, with the id that was answered to its submitter, which stands for all tasks that have not
-// started. A task that starts, or is treated differently from the others (held, cancelled, updated), is split off into a record
-// of its own with the next free id, as in Slurm; the last task keeps the array's id. Script and environment stay with the
-// array's id until the last record is forgotten, and no record is forgotten while the array is active.
+// started. A task that starts, or is treated differently from the others (held, updated), is split off into a record of its own
+// with the next free id, as in Slurm; the last task keeps the array's id. Tasks that are cancelled while others of their record wait
+// are no longer there, as in Slurm: the record keeps their numbers, for what depends on them (JobRecord.dropped). Script and
+// environment stay with the array's id until the last record is forgotten, and no record is forgotten while the array is active.
 
 // makeArray turns a new record into an array.
 func makeArray(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
@@ -39,12 +42,26 @@ func splitTasks(tx *state.Tx, j *pb.JobRecord, part jobid.Set) *pb.JobRecord {
 		return j
 	}
 	n, m := state.CloneJob(j), state.CloneJob(j)
-	n.Id, n.RequestId = tx.NextJobID(), ""
+	n.Id, n.RequestId, n.Dropped = tx.NextJobID(), "", ""
 	setTasks(n, part)
 	setTasks(m, rest)
 	m.Promised = false // that was to its first task
 	tx.Emit(state.ArraySplit{Rest: m, Part: n})
 	return n
+}
+
+// dropTasks cancels tasks of a record that stands for others as well.
+func dropTasks(tx *state.Tx, j *pb.JobRecord, part jobid.Set, by uint32) {
+	n := state.CloneJob(j)
+	setTasks(n, state.ArraySet(j).Without(part))
+	n.Dropped = jobid.Union(state.Dropped(j), part).String()
+	n.Promised = false // that was to its first task
+	tx.Emit(state.TasksDropped{Job: n, Tasks: part, By: by})
+}
+
+// isDropped reports whether a task of an array was cancelled with dropTasks.
+func isDropped(tx *state.Tx, array, task uint32) bool {
+	return slices.ContainsFunc(tx.DroppedTasks(array), func(s jobid.Set) bool { return s.Has(task) })
 }
 
 // setTasks says which tasks a record stands for; one alone makes it a task.

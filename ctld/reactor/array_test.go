@@ -87,20 +87,20 @@ func TestArrayRefused(t *testing.T) {
 	}
 }
 
-// TestArrayTasksApart follows an array through what a real Slurm was asked (22.05). Where this differs, it is on purpose: cancelled
-// tasks stay visible, and a verb for the whole array passes over the tasks that have ended.
+// TestArrayTasksApart follows an array through what a real Slurm was asked (22.05). Where this differs, it is on purpose: a verb for the
+// whole array passes over the tasks that have ended.
 func TestArrayTasksApart(t *testing.T) {
 	b := newBench(t, nil)
 	b.submit(&pb.JobSpec{Name: "a", Array: "0-9%3", Hold: true})
 	for _, c := range []struct{ got, want string }{
 		{outcomesOf(b.do(Cancel{Caller: root, IDs: []string{"1_3", "1_[4-5]", "1_3", "1_77"}})),
-			"1_3; 1_[4-5]; 1_3: Job/step already completing or completed; 1_77: Invalid job id specified"},
+			"1_3; 1_[4-5]; 1_3: Invalid job id specified; 1_77: Invalid job id specified"},
 		{outcomesOf(b.do(Cancel{Caller: root, IDs: []string{"1", "1_2", "1_3", "1_77"}, Signal: 10})),
 			"1_[0-2,6-9%3]: Job can not be altered now, try again later; 1_[0-2,6-9%3]: Job can not be altered now, try again later; " +
 				"1_3: Invalid job id specified; 1_77: Invalid job id specified"},
 		{b.control("hold", "1_0"), "1_0"},
 		{b.control("release", "1_1"), "1_1"},
-		{b.control("hold", "1_77", "1_3"), "1_77: Invalid job id specified; 1_3: Job has already finished"},
+		{b.control("hold", "1_77", "1_3"), "1_77: Invalid job id specified; 1_3: Invalid job id specified"},
 		{b.control("requeue", "1_9"), "1_2,6-9: Job is pending execution"},
 		{b.control("requeuehold", "1_9"), "1_2,6-9: Job is pending execution"},
 	} {
@@ -109,8 +109,7 @@ func TestArrayTasksApart(t *testing.T) {
 		}
 	}
 	b.expectQueue("after cancel, hold and release",
-		"1_[2,6-9%3] a PENDING JobHeldUser", "1_3 a CANCELLED JobHeldUser", "1_[4-5] a CANCELLED JobHeldUser",
-		"1_0 a PENDING JobHeldAdmin", "1_1 a PENDING None")
+		"1_[2,6-9%3] a PENDING JobHeldUser", "1_0 a PENDING JobHeldAdmin", "1_1 a PENDING None")
 	b.runTask(1, 1, 0)
 	for _, c := range []struct{ got, want string }{
 		{b.control("release", "1_[1-2]"), "1_1: Job has already finished; 1_2"},
@@ -130,14 +129,14 @@ func TestArrayTasksApart(t *testing.T) {
 		}
 	}
 	b.expectQueue("after updates",
-		"1_6 a PENDING JobHeldUser", "1_3 a CANCELLED JobHeldUser", "1_[4-5] a CANCELLED JobHeldUser", "1_0 a PENDING JobHeldAdmin",
+		"1_6 a PENDING JobHeldUser", "1_0 a PENDING JobHeldAdmin",
 		"1_1 a COMPLETED None",
 		"1_2 a PENDING None", "1_9 a PENDING JobHeldUser", "1_7 a PENDING JobHeldUser", "1_8 a PENDING JobHeldUser")
 	if got := b.control("requeue", "1_1"); got != "1_1" {
 		t.Error(got)
 	}
 	b.runTask(1, 2, 0)
-	want := "1_0-1,6-9: Job is pending execution; 1_2-5"
+	want := "1_0-1,6-9: Job is pending execution; 1_2"
 	if got := b.control("requeue", "1"); got != want {
 		t.Errorf("requeue of all:\n%s\nwant\n%s", got, want)
 	}
@@ -209,6 +208,7 @@ func account(v *state.View, forgotten map[uint32]jobid.Set) error {
 		if mine.Count() == 0 {
 			return fmt.Errorf("record %d stands for no task", j.Id)
 		}
+		mine = jobid.Union(mine, state.Dropped(j))
 		if tasks[j.ArrayJobId].Common(mine).Count() > 0 {
 			return fmt.Errorf("tasks %s of array %d have two records", tasks[j.ArrayJobId].Common(mine), j.ArrayJobId)
 		}

@@ -1,8 +1,10 @@
 package reactor
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"golang.org/x/sys/unix"
@@ -64,7 +66,28 @@ func (c Cancel) begin(f *finder, id string) (*application, []*pb.JobOutcome) {
 	if c.signals() && c.Match == nil {
 		t.refuse = unsignalled
 	}
+	if c.ends(t.step) {
+		t.drop = c.drop
+	}
 	return newApplication(f.tx, c.Caller, id, t), nil
+}
+
+// ends: jobs that wait are ended, whatever is done to those that run.
+func (c Cancel) ends(step string) bool { return !c.signals() && step == "" }
+
+// drop cancels some tasks of a record that waits.
+func (c Cancel) drop(tx *state.Tx, a *application, j *pb.JobRecord, part jobid.Set) {
+	if c.Match != nil {
+		if !c.sees(j) {
+			return
+		}
+		a.taken = true
+		if !c.Match(j) {
+			return
+		}
+		a.chosen = append(a.chosen, outcome(fmt.Sprintf("%d_%s", j.ArrayJobId, part), nil))
+	}
+	dropTasks(tx, j, part, c.Caller.UID)
 }
 
 // filtered cancels or signals a job that an id names if the filter takes it. What the filter leaves out is no error, an id without an
@@ -170,8 +193,7 @@ func (c Cancel) one(tx *state.Tx, a *application, j *pb.JobRecord) *pb.Problem {
 		return c.cancelStep(tx, a, j, id)
 	}
 	waits := waiting(j) // there is no batch shell yet to which -b could keep it
-	ends := !c.signals() && (!c.Batch || c.Signal == 0 || waits) && step == ""
-	if !ends {
+	if !c.ends(step) || c.Batch && c.Signal != 0 && !waits {
 		if c.Batch && j.Spec.Interactive {
 			return pb.NewProblem(pb.CodeScriptMissing, "job %s has no batch script", state.JobName(j))
 		}

@@ -98,7 +98,7 @@ func checkCondition(tx *state.Tx, c jobid.Condition, tasks map[uint32]*jobid.Arr
 		return false, nil
 	case !isArray:
 		return false, pb.NewProblem(pb.CodeDependency, "job %d is not an array (%s)", c.Job, c)
-	case tx.TaskRecord(c.Job, c.Task) != 0:
+	case tx.TaskRecord(c.Job, c.Task) != 0, isDropped(tx, c.Job, c.Task):
 		return false, nil
 	}
 	if _, known := tasks[c.Job]; !known {
@@ -232,6 +232,9 @@ func judgeCondition(tx *state.Tx, j *pb.JobRecord, c jobid.Condition) truth {
 	if o := tx.Job(id); o != nil {
 		return judgeJob(j, c, o)
 	}
+	if c.HasTask && isDropped(tx, c.Job, c.Task) {
+		return judgeCounts(j, c, state.ArrayCounts{Records: 1}, func() int64 { return 0 }) // cancelled, nobody noted when
+	}
 	if c.Kind == jobid.After || c.Kind == jobid.AfterAny {
 		return met // forgotten
 	}
@@ -286,7 +289,7 @@ func judgeCounts(j *pb.JobRecord, c jobid.Condition, n state.ArrayCounts, lastSt
 		return met
 	case n.Active > 0:
 		return waits
-	case c.Kind == jobid.AfterAny, (c.Kind == jobid.AfterNotOK) == (n.Good < n.Records):
+	case c.Kind == jobid.AfterAny, (c.Kind == jobid.AfterNotOK) == (n.Good < n.Records || n.Dropped > 0):
 		return met
 	}
 	return never
@@ -319,6 +322,8 @@ func Follow(tx *state.Tx, from int) {
 		switch e := tx.Events()[from].(type) {
 		case state.JobStarted:
 			f.follow(e.Job)
+		case state.TasksDropped:
+			f.each(state.Source{Job: e.Job.ArrayJobId}, func(id uint32) { settleLater(tx, id) })
 		case state.JobLeftNode:
 			if !state.Live(e.Job) { // its CPUs are free while its EpilogSlurmctld runs
 				resumeFor(tx, e.Job)
@@ -352,11 +357,16 @@ func (c FollowUp) Handle(tx *state.Tx) any {
 			return nil
 		}
 		tx.Spend(1)
-		if j := tx.Job(id); j != nil && state.Pending(j) {
-			settleNew(tx, j)
-		}
+		settleLater(tx, id)
 	}
 	return More{c}
+}
+
+// settleLater looks at a record that waits for others, if it is still there.
+func settleLater(tx *state.Tx, id uint32) {
+	if j := tx.Job(id); j != nil && state.Pending(j) {
+		settleNew(tx, j)
+	}
 }
 
 // followName looks at the singletons of a name that a record had.
@@ -527,6 +537,9 @@ func endedTasks(tx *state.Tx, array uint32, tasks jobid.Set) (good, bad jobid.Se
 		if o := tx.Job(id); !state.Active(o) {
 			sets[wentBadly(o)] = sets[wentBadly(o)].With(tasks.Common(state.ArraySet(o)))
 		}
+	}
+	for _, dropped := range tx.DroppedTasks(array) {
+		sets[1] = sets[1].With(tasks.Common(dropped))
 	}
 	return sets[0], sets[1]
 }

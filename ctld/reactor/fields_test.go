@@ -17,5 +17,5 @@ func TestRequeueForgetsTheAttempt(t *testing.T) {
 		"Id Spec Priority Attempt Epoch Restarts SubmitNs EligibleNs AccrueNs LastSchedNs NumNodes NumCpus NumTasks ReqTres ArrayJobId "+
 			"ArrayTaskId ArrayTasks ArrayThrottle ArraySpec IsArrayTask HoldAdmin RequestId SystemComment Dependency DependencyNever "+
 			"DependencyShown Partition Reason ReasonDetail FailedNode BeginDelayed ClockNs ClockBoot ScriptKey EnvKey LaunchFailures "+
-			"MadeSeq Lost FirstStep")
+			"MadeSeq Lost FirstStep Dropped")
 }

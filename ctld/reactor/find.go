@@ -21,6 +21,8 @@ type target struct {
 	step    string
 	// refuse, when set, is asked before tasks are split off a record that is meant in part
 	refuse func(*pb.JobRecord) *pb.Problem
+	// drop, when set, deals with some of the tasks of a record that waits, so that they need no record of their own
+	drop func(tx *state.Tx, a *application, j *pb.JobRecord, part jobid.Set)
 	// absent are the outcomes of tasks that were named and do not exist
 	absent []*pb.JobOutcome
 }
@@ -47,8 +49,9 @@ type found struct {
 
 // shared is a record that stands for several tasks.
 type shared struct {
-	id  uint32
-	set jobid.Set
+	id    uint32
+	tasks string // of the record when the set was read; tasks may have been dropped since
+	set   jobid.Set
 }
 
 func newFinder(tx *state.Tx, c Caller) *finder {
@@ -79,9 +82,14 @@ func (f *finder) shared(id uint32) []shared {
 	if !a.listed {
 		a.listed = true
 		for _, m := range f.tx.SharedRecords(id) {
-			set := state.ArraySet(f.tx.Job(m))
-			a.shared = append(a.shared, shared{m, set})
-			f.tx.Spend(1 + len(set)/32)
+			a.shared = append(a.shared, shared{id: m})
+		}
+	}
+	for i := range a.shared {
+		s := &a.shared[i]
+		if j := f.tx.Job(s.id); j.GetArrayTasks() != s.tasks {
+			s.tasks, s.set = j.GetArrayTasks(), state.ArraySet(j)
+			f.tx.Spend(1 + len(s.set)/32)
 		}
 	}
 	return a.shared

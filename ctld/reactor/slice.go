@@ -157,9 +157,15 @@ func (a *application) one(tx *state.Tx, c Caller, i int, verb func(*application,
 	if part != nil {
 		tx.Spend(len(part) / 16)
 		id = fmt.Sprintf("%d_%s", j.ArrayJobId, part)
-		if p := a.mayPart(tx, c, j, part); p != nil {
+		drops := a.drop != nil && waiting(j) && part.Count() < tasksOf(j).Count()
+		if p := a.mayPart(tx, c, j, part, drops); p != nil {
 			a.refused = true
 			a.list = append(a.list, outcome(plainName(j), p))
+			return
+		}
+		if drops {
+			a.drop(tx, a, j, part)
+			a.list = append(a.list, outcome(id, nil))
 			return
 		}
 		if state.Active(j) {
@@ -209,9 +215,9 @@ func (a *application) outcomes() []*pb.JobOutcome {
 // maxPieces bounds the separate ranges of tasks in all records of an array: looking for a task may take looking at all of them.
 const maxPieces = 2 * jobid.MaxSpans
 
-// mayPart refuses to split tasks off a record: because of what the verb does, because each part is a record more, or because what is
-// left would be too many pieces.
-func (a *application) mayPart(tx *state.Tx, c Caller, j *pb.JobRecord, part jobid.Set) *pb.Problem {
+// mayPart refuses to take tasks out of a record: because of what the verb does, because what is left would be too many pieces, or because
+// each part is a record more, unless they are dropped.
+func (a *application) mayPart(tx *state.Tx, c Caller, j *pb.JobRecord, part jobid.Set, drops bool) *pb.Problem {
 	if a.refuse != nil {
 		if p := a.refuse(j); p != nil {
 			return p
@@ -224,6 +230,9 @@ func (a *application) mayPart(tx *state.Tx, c Caller, j *pb.JobRecord, part jobi
 	if n := tx.ArrayCounts(j.ArrayJobId).Pieces + 2*len(part); n > maxPieces {
 		return pb.NewProblem(pb.CodeInvalidArray, "array %d would fall into as many as %d separate ranges of tasks, the limit is %d",
 			j.ArrayJobId, n, maxPieces).WithHint("name ranges without a step, or fewer of them")
+	}
+	if drops {
+		return nil
 	}
 	if p := roomFor(tx, j.Spec.Uid, j.Spec.User, 1, c.Operator); p != nil {
 		return p

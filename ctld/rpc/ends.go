@@ -54,7 +54,8 @@ func (s *Service) ends(ctx context.Context, v *state.View, dependencies ...strin
 			return err
 		}
 		last[j.Id] = &pb.JobRecord{State: j.State, StateFlags: j.StateFlags, ExitStatus: j.ExitStatus, ArrayJobId: j.ArrayJobId,
-			ArrayTaskId: j.ArrayTaskId, IsArrayTask: j.IsArrayTask, ArrayTasks: j.ArrayTasks, Id: j.Id}
+			ArrayTaskId: j.ArrayTaskId, IsArrayTask: j.IsArrayTask, ArrayTasks: j.ArrayTasks, Dropped: j.Dropped,
+			Id: j.Id}
 		return nil
 	})
 	if err != nil {
@@ -82,22 +83,23 @@ func (s *Service) waitedFor(ctx context.Context, ids []string) reactor.Ends {
 // endsOf says of each job and task that is asked about whether all its records ended well, and leaves out those that have none.
 func endsOf(asked reactor.Ends, last map[uint32]*pb.JobRecord) reactor.Ends {
 	ends := reactor.Ends{}
-	note := func(c jobid.Condition, j *pb.JobRecord) {
+	note := func(c jobid.Condition, good bool) {
 		if _, wanted := asked[c]; wanted {
 			well, again := ends[c]
-			ends[c] = state.Good(j) && (well || !again)
+			ends[c] = good && (well || !again)
 		}
 	}
 	for _, j := range last {
-		note(jobid.Condition{Job: j.Id}, j)
+		good, all := state.Good(j), state.Good(j) && j.Dropped == ""
+		note(jobid.Condition{Job: j.Id}, all)
 		if j.ArrayJobId == 0 {
 			continue
 		}
 		if j.ArrayJobId != j.Id {
-			note(jobid.Condition{Job: j.ArrayJobId}, j)
+			note(jobid.Condition{Job: j.ArrayJobId}, all)
 		}
 		if j.IsArrayTask {
-			note(jobid.Condition{Job: j.ArrayJobId, Task: j.ArrayTaskId, HasTask: true}, j)
+			note(jobid.Condition{Job: j.ArrayJobId, Task: j.ArrayTaskId, HasTask: true}, good)
 		}
 		if j.ArrayTasks == "" {
 			continue
@@ -105,7 +107,7 @@ func endsOf(asked reactor.Ends, last map[uint32]*pb.JobRecord) reactor.Ends {
 		tasks := state.ArraySet(j)
 		for c := range asked {
 			if c.HasTask && c.Job == j.ArrayJobId && tasks.Has(c.Task) {
-				note(c, j)
+				note(c, good)
 			}
 		}
 	}

@@ -17,15 +17,22 @@ func (s *Service) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.Explai
 	if p != nil {
 		return nil, problem(p)
 	}
-	a := explain.NewSubject()
+	a := explain.NewSubject(v, r.Id)
 	sees := s.sees(ctx)
 	for j := range attentive(ctx, sel.candidates(v)) {
-		if sel.match(j) && sees(j) {
+		if !sees(j) {
+			continue
+		}
+		a.AddDropped(j)
+		if sel.match(j) {
 			a.Add(j)
 		}
 	}
 	if err := gone(ctx); err != nil {
 		return nil, err
+	}
+	if a.OnlyDropped() {
+		return &pb.ExplainReply{Text: r.Id + " was cancelled before it started.\n"}, nil
 	}
 	if a.Job == nil { // forgotten MinJobAge after its end
 		a = s.remembered(ctx, r.Id, sees)
@@ -33,7 +40,7 @@ func (s *Service) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.Explai
 	if a.Job == nil {
 		return nil, problem(pb.NewProblem(pb.CodeInvalidJobID, "there is no job %s", r.Id))
 	}
-	text := a.Summary(r.Id)
+	text := a.Summary()
 	switch {
 	case state.Pending(a.Job):
 		text += explain.Waiting(v, a.Job, s.Why)
@@ -46,7 +53,7 @@ func (s *Service) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.Explai
 
 // remembered is what only accounting knows: of each job or task its last attempt, if it has ended.
 func (s *Service) remembered(ctx context.Context, id string, sees func(*pb.JobRecord) bool) *explain.Subject {
-	a := explain.NewSubject()
+	a := explain.NewSubject(s.Writer.View(), id)
 	sel, p := selectionOf(&pb.JobsRequest{Ids: []string{id}, AllStates: true})
 	if _, err := jobid.Parse(id); err != nil || p != nil || s.Acct == nil {
 		return a
@@ -54,6 +61,7 @@ func (s *Service) remembered(ctx context.Context, id string, sees func(*pb.JobRe
 	var last *pb.JobRecord // attempts of a job come one after the other
 	settle := func() {
 		if last != nil && last.State.Terminal() {
+			a.AddDropped(last)
 			a.Add(last)
 		}
 	}

@@ -93,3 +93,31 @@ func TestArraySummary(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestSummaryOfCancelledTasks: tasks without a record are counted, and an example is one task.
+func TestSummaryOfCancelledTasks(t *testing.T) {
+	v := state.New(stateConfig(), "c", 1)
+	v.Settings.MaxArraySize = 1001
+	s := &Service{Writer: stillWriter{v}, Users: NewUsers(), Privacy: func() Privacy { return Privacy{} }, Acct: pastAccounting{
+		attempts: []*pb.JobRecord{
+			{Id: 8, State: pb.JobState_JOB_CANCELLED, ArrayJobId: 8, ArrayTasks: "6-9", ArraySpec: "0-9", Dropped: "2-5",
+				Spec: &pb.JobSpec{}},
+			{Id: 9, State: pb.JobState_JOB_COMPLETED, ArrayJobId: 8, IsArrayTask: true, ArraySpec: "0-9", Spec: &pb.JobSpec{}}}}}
+	const example = "For one of its tasks: sluice explain 8_6\n"
+	for id, want := range map[string]string{"8": "Array 8: 1 COMPLETED, 8 CANCELLED, 1 ended earlier.\n" + example,
+		"8_[6-7]": "Array 8: 2 CANCELLED.\n" + example} {
+		if got := explainedBy(t, s, id); got != want {
+			t.Errorf("%s: %q, want %q", id, got, want)
+		}
+	}
+	if got := explainedBy(t, s, "8_7"); !strings.HasPrefix(got, "Job 8_[6-9] ended") {
+		t.Error(got)
+	}
+	tx := state.Begin(v, 1)
+	tx.Emit(state.JobSubmitted{Job: &pb.JobRecord{Id: 8, ArrayJobId: 8, ArrayTasks: "6-9", ArraySpec: "0-9", Dropped: "2-5",
+		Spec: &pb.JobSpec{}}})
+	s.Writer = stillWriter{tx.View()}
+	if got := explainedBy(t, s, "8_3"); got != "8_3 was cancelled before it started.\n" {
+		t.Error(got)
+	}
+}

@@ -30,7 +30,7 @@ func (u userBytes) add(uid uint32, n int64) {
 // JobBytes is what a record counts for, apart from its texts. What squeue shows of a dependency is about twice as long as that.
 func JobBytes(j *pb.JobRecord) int64 {
 	spec := int64(proto.Size(j.Spec))
-	n := recordBytes + spec + int64(proto.Size(j.FirstStep)+3*len(j.Dependency)+len(j.ArrayTasks)+len(j.ArraySpec))
+	n := recordBytes + spec + int64(proto.Size(j.FirstStep)+3*len(j.Dependency)+len(j.ArrayTasks)+len(j.ArraySpec)+len(j.Dropped))
 	if j.ArrayTasks != "" && spec > taskBytes {
 		n += (spec - taskBytes) * int64(max(ArraySet(j).Count()-1, 0))
 	}
@@ -40,7 +40,7 @@ func JobBytes(j *pb.JobRecord) int64 {
 // sameBytes reports whether two records of a job count for the same, without counting: specifications are shared until they change.
 func sameBytes(a, b *pb.JobRecord) bool {
 	return a.Spec == b.Spec && a.FirstStep == b.FirstStep && a.ArrayTasks == b.ArrayTasks &&
-		a.Dependency == b.Dependency && a.ArraySpec == b.ArraySpec
+		a.Dependency == b.Dependency && a.ArraySpec == b.ArraySpec && a.Dropped == b.Dropped
 }
 
 // countBytes follows a record from old to fresh; either may be nil.

@@ -3,6 +3,7 @@ package state
 import (
 	"strings"
 
+	"github.com/sluice-hpc/sluice/conf/jobid"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -64,6 +65,22 @@ func (e ArraySplit) apply(tx *Tx) {
 	tx.putJob(e.Part, true)
 }
 func (e ArraySplit) Attrs() []any { return nil }
+
+// TasksDropped: some tasks of a record that stands for several were cancelled. Job is the record without them. It is written on a full
+// disk, too, as the end of a job is.
+type TasksDropped struct {
+	Job   *pb.JobRecord
+	Tasks jobid.Set
+	By    uint32
+}
+
+func (e TasksDropped) apply(tx *Tx) {
+	tx.must = true
+	tx.putJob(e.Job, true)
+}
+func (e TasksDropped) Attrs() []any {
+	return []any{"job", e.Job.ArrayJobId, "tasks", e.Tasks.String(), "uid", e.By}
+}
 
 // JobChanged: something else about a job changed (held, released, updated, told to stop, signalled). What says it in a word.
 //

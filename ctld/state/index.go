@@ -33,6 +33,7 @@ type writerIndex struct {
 type arrayIndex struct {
 	ids     map[uint32]bool
 	several map[uint32]bool // those that stand for several tasks
+	dropped map[uint32]bool // those of which tasks were cancelled
 	counts  ArrayCounts
 }
 
@@ -42,6 +43,7 @@ type ArrayCounts struct {
 	Unbegun               int // neither started nor cancelled yet
 	Live                  int // hold resources
 	Pieces                int // separate ranges of tasks in the records that stand for several
+	Dropped               int // records of which tasks were cancelled before they started
 }
 
 func (c *ArrayCounts) count(j *pb.JobRecord, by int) {
@@ -59,6 +61,9 @@ func (c *ArrayCounts) count(j *pb.JobRecord, by int) {
 		c.Live += by
 	}
 	c.Pieces += by * pieces(j.ArrayTasks)
+	if j.Dropped != "" {
+		c.Dropped += by
+	}
 }
 
 // pieces is how many parts the set of a record has, without making it.
@@ -117,10 +122,10 @@ func newIndex() *writerIndex {
 
 // indexed is all of a record that the index depends on.
 type indexed struct {
-	active, live, pending, good, begun, several, task, held, lost bool
-	uid, array, taskID                                            uint32
-	name, preemptedBy, dependency                                 string
-	pieces                                                        int
+	active, live, pending, good, begun, several, task, held, lost, dropped bool
+	uid, array, taskID                                                     uint32
+	name, preemptedBy, dependency                                          string
+	pieces                                                                 int
 }
 
 func indexedOf(j *pb.JobRecord) indexed {
@@ -128,8 +133,8 @@ func indexedOf(j *pb.JobRecord) indexed {
 		return indexed{}
 	}
 	return indexed{Active(j), Live(j), Pending(j), Good(j), Begun(j), j.ArrayTasks != "", j.IsArrayTask,
-		holdsPlace(j), j.Lost != nil, j.Spec.GetUid(), j.ArrayJobId, j.ArrayTaskId, j.Spec.GetName(), j.PreemptedBy, j.Dependency,
-		pieces(j.ArrayTasks)}
+		holdsPlace(j), j.Lost != nil, j.Dropped != "", j.Spec.GetUid(), j.ArrayJobId, j.ArrayTaskId, j.Spec.GetName(), j.PreemptedBy,
+		j.Dependency, pieces(j.ArrayTasks)}
 }
 
 // reindex brings the index from one record of a job to the next; either may be nil.
@@ -180,11 +185,12 @@ func (tx *Tx) index(j *pb.JobRecord, in bool) {
 func (w *writerIndex) indexArray(j *pb.JobRecord, in bool, by int) {
 	a := w.arrays[j.ArrayJobId]
 	if a == nil {
-		a = &arrayIndex{ids: map[uint32]bool{}, several: map[uint32]bool{}}
+		a = &arrayIndex{ids: map[uint32]bool{}, several: map[uint32]bool{}, dropped: map[uint32]bool{}}
 		w.arrays[j.ArrayJobId] = a
 	}
 	put(a.ids, j.Id, in)
 	put(a.several, j.Id, in && j.ArrayTasks != "")
+	put(a.dropped, j.Id, in && j.Dropped != "")
 	a.counts.count(j, by)
 	if len(a.ids) == 0 {
 		delete(w.arrays, j.ArrayJobId)
@@ -377,6 +383,17 @@ func (tx *Tx) SharedRecords(array uint32) []uint32 {
 	return nil
 }
 
+// DroppedTasks are the sets of tasks of an array that were cancelled before they had a record of their own: one of each record that stood
+// for them.
+func (tx *Tx) DroppedTasks(array uint32) (sets []jobid.Set) {
+	if a := tx.next.writer.arrays[array]; a != nil {
+		for _, id := range slices.Sorted(maps.Keys(a.dropped)) {
+			sets = append(sets, Dropped(tx.Job(id)))
+		}
+	}
+	return sets
+}
+
 // ArrayActive reports whether any record of an array is active.
 func (tx *Tx) ArrayActive(array uint32) bool { return tx.ArrayCounts(array).Active > 0 }
 
@@ -405,10 +422,17 @@ func (tx *Tx) Preempted() []uint32 {
 
 // ArraySet is the set of tasks that a record stands for.
 func ArraySet(j *pb.JobRecord) jobid.Set {
-	if j == nil || j.ArrayTasks == "" {
+	return tasksIn(j.GetArrayTasks())
+}
+
+// Dropped is the set of tasks that were cancelled while a record stood for them and others.
+func Dropped(j *pb.JobRecord) jobid.Set { return tasksIn(j.GetDropped()) }
+
+func tasksIn(text string) jobid.Set {
+	if text == "" {
 		return nil
 	}
-	a, err := jobid.ParseArray(j.ArrayTasks)
+	a, err := jobid.ParseArray(text)
 	if err != nil {
 		return nil // written by this program
 	}

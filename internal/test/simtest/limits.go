@@ -222,7 +222,7 @@ func (w *witness) accounted() {
 	}
 }
 
-// taskEnded notes which tasks a terminal record stands for.
+// taskEnded notes which tasks a terminal record stands for, or stood for when they were cancelled.
 func (w *witness) taskEnded(j *pb.JobRecord) {
 	if j.ArrayJobId == 0 {
 		return
@@ -233,7 +233,7 @@ func (w *witness) taskEnded(j *pb.JobRecord) {
 	if j.IsArrayTask {
 		w.tasksEnded[j.ArrayJobId][j.ArrayTaskId] = true
 	}
-	for k := range state.ArraySet(j).All() {
+	for k := range state.ArraySet(j).With(state.Dropped(j)).All() {
 		w.tasksEnded[j.ArrayJobId][k] = true
 	}
 }

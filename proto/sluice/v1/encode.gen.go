@@ -244,6 +244,9 @@ func (m *JobRecord) AppendFields(b []byte, in *Fields) []byte {
 			b = coding.Close(m.FirstStep.appendTo(b), at)
 		}
 	}
+	if in.Job.Has(92) {
+		b = coding.AppendText(b, 92, m.Dropped)
+	}
 	return b
 }
 
@@ -325,6 +328,7 @@ func (m *JobRecord) Shallow() *JobRecord {
 		Lost:            m.Lost,
 		LaunchFailures:  m.LaunchFailures,
 		FirstStep:       m.FirstStep,
+		Dropped:         m.Dropped,
 		unknownFields:   m.unknownFields,
 	}
 }

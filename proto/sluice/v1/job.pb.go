@@ -1886,7 +1886,8 @@ type JobRecord struct {
 	EnvKey        []byte       `protobuf:"bytes,87,opt,name=env_key,json=envKey" json:"env_key,omitempty"`
 	MadeSeq       uint64       `protobuf:"varint,88,opt,name=made_seq,json=madeSeq" json:"made_seq,omitempty"`      // the commit in which it was submitted
 	Lost          *LostAttempt `protobuf:"bytes,89,opt,name=lost" json:"lost,omitempty"`                            // the last attempt that a restore of a backup has lost; the job has not been judged by it yet
-	FirstStep     *FirstStep   `protobuf:"bytes,91,opt,name=first_step,json=firstStep" json:"first_step,omitempty"` // until it starts
+	FirstStep     *FirstStep   `protobuf:"bytes,91,opt,name=first_step,json=firstStep" json:"first_step,omitempty"` // until it starts or ends
+	Dropped       string       `protobuf:"bytes,92,opt,name=dropped" json:"dropped,omitempty"`                      // tasks cancelled while this record stood for them and others: "2-5"; no record is left of them
 	Oversubscribe string       `protobuf:"bytes,80,opt,name=oversubscribe" json:"oversubscribe,omitempty"`          // YES or NO where its partition decides (FORCE, EXCLUSIVE); empty = as the specification asks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2417,6 +2418,13 @@ func (x *JobRecord) GetFirstStep() *FirstStep {
 		return x.FirstStep
 	}
 	return nil
+}
+
+func (x *JobRecord) GetDropped() string {
+	if x != nil {
+		return x.Dropped
+	}
+	return ""
 }
 
 func (x *JobRecord) GetOversubscribe() string {
@@ -4955,7 +4963,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\tFirstStep\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12'\n" +
-	"\x04spec\x18\x02 \x01(\v2\x13.sluice.v1.StepSpecR\x04spec\"\xb9\x13\n" +
+	"\x04spec\x18\x02 \x01(\v2\x13.sluice.v1.StepSpecR\x04spec\"\xd3\x13\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12&\n" +
 	"\x04spec\x18\x02 \x01(\v2\x12.sluice.v1.JobSpecR\x04spec\x12)\n" +
@@ -5051,7 +5059,8 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\bmade_seq\x18X \x01(\x04R\amadeSeq\x12*\n" +
 	"\x04lost\x18Y \x01(\v2\x16.sluice.v1.LostAttemptR\x04lost\x123\n" +
 	"\n" +
-	"first_step\x18[ \x01(\v2\x14.sluice.v1.FirstStepR\tfirstStep\x12$\n" +
+	"first_step\x18[ \x01(\v2\x14.sluice.v1.FirstStepR\tfirstStep\x12\x18\n" +
+	"\adropped\x18\\ \x01(\tR\adropped\x12$\n" +
 	"\roversubscribe\x18P \x01(\tR\roversubscribeJ\x04\b)\x10*J\x04\b*\x10+J\x04\b,\x10-J\x04\b0\x101J\x04\b2\x103J\x04\b4\x105R\n" +
 	"expires_ns\"\xef\x01\n" +
 	"\vLostAttempt\x12$\n" +

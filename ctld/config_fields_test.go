@@ -100,6 +100,7 @@ EpilogSlurmctld=/bin/true
 SchedulerParameters=bf_max_job_test=1,bf_max_job_user=1,bf_reservations=1,bf_resolution=1,bf_window=1,bf_guard=1,bf_head_guard=1,bf_short_queue=1,bf_max_wait=1,bf_policy=conservative,bf_order=sjbf,placement=fgd,max_script_size=1000,max_switch_wait=1
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
+PreemptExemptTime=1
 PriorityWeightAge=1
 PriorityWeightFairshare=1
 PriorityWeightJobSize=1

@@ -31,7 +31,9 @@ func TestTablesNameSettings(t *testing.T) {
 			t.Errorf("%s is read as inherited, and is not", s.Name)
 		}
 	}
-	known["Fairshare"], known["Priority"] = true, true
+	for _, name := range []string{"Fairshare", "Priority", "GraceTime", "PreemptExemptTime"} { // the scheduler's
+		known[name] = true
+	}
 	for _, s := range policy.Table {
 		if s.Numeric() && s.InEffect() && !known[s.Name] {
 			t.Errorf("%s is said to have an effect", s.Name)

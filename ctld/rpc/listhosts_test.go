@@ -35,7 +35,7 @@ func TestHostProblems(t *testing.T) {
 		"clock": {change: func(n *state.Node) { n.ClockOffNs = -90e9 },
 			want: "its clock is 1m30s behind the controller's", conf: "current"},
 		"forgetful": {change: func(n *state.Node) { n.UntoldNs = 3600e9 }, conf: "current",
-			want: "the state was restored from a backup, and it does not remember what it ran before 1970-01-01T01:00:00Z: jobs of " +
+			want: "the state was restored from a backup, and it does not remember what it ran before 1970-01-01T01:00:00Z: jobs from " +
 				"before wait for scontrol update NodeName=n1 State=RESUME Reason=…"},
 		"gone":         {change: func(n *state.Node) { n.LinkUp = false }, want: "it has no connection", conf: "current"},
 		"powered down": {change: func(n *state.Node) { n.LinkUp, n.StateFlags = false, pb.NodePoweredDown }, conf: "current"},

@@ -1,9 +1,11 @@
 package noded
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/sluice-hpc/sluice/internal/failpoint"
@@ -130,13 +132,7 @@ func (n *node) message() *pb.NodeReport {
 		clear(n.dirty)
 		m := &pb.NodeReport{Hello: n.hello(), Heartbeat: n.heartbeat(), Configuration: n.conf}
 		n.confNews = false
-		for _, j := range n.jobs {
-			r := j.report(n.inv.BootID)
-			if j.key.Holder() {
-				r.Job = j.of()
-			}
-			m.Steps = append(m.Steps, r)
-		}
+		m.Steps = n.reports()
 		return m
 	}
 	if h := n.history; h != nil && len(h.Ended) > maxReports { // the writer is not to have all at once
@@ -166,6 +162,21 @@ func (n *node) message() *pb.NodeReport {
 		return nil
 	}
 	return m
+}
+
+// reports are those of all steps, each before that of its allocation, with which the controller ends what is left of the job here.
+func (n *node) reports() (all []*pb.StepReport) {
+	for _, j := range n.jobs {
+		r := j.report(n.inv.BootID)
+		if j.key.Holder() {
+			r.Job = j.of()
+		}
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b *pb.StepReport) int {
+		return cmp.Or(cmp.Compare(a.Key.JobId, b.Key.JobId), cmp.Compare(a.Key.Step, b.Key.Step)) // those of holders are the highest
+	})
+	return all
 }
 
 // addReports adds what has changed, of holders of allocations or of steps in them, as far as there is room.

@@ -2,6 +2,7 @@ package ctld
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -39,12 +40,15 @@ func (d *daemon) newAccounting(v *state.View) *acct.Accounting {
 // newFairShare makes the keeper of fair-share factors, which hears of each commit.
 func (d *daemon) newFairShare() *fairshare.Keeper {
 	k := fairshare.New(fairshare.Keeper{View: d.loop.View, Log: d.log,
-		Usage: func(ctx context.Context, v *state.View, fades bool) ([]*acct.Share, int64, error) {
+		Usage: func(ctx context.Context, view func() *state.View, fades bool) ([]*acct.Share, int64, error) {
 			fading := acct.Fading{}
 			if fades {
 				fading = d.fading()
 			}
-			return d.acct.Parts(ctx, fading, func() *state.View { return v })
+			if why := d.acct.Trouble(); why != "" { // what is not known is not taken for nothing
+				return nil, 0, errors.New(why)
+			}
+			return d.acct.Parts(ctx, fading, view)
 		},
 		SetPast: func(ctx context.Context, p *state.Past) error {
 			_, err := d.loop.Do(ctx, reactor.PastRead{Past: p})

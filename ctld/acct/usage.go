@@ -260,8 +260,10 @@ func (a *Accounting) Parts(ctx context.Context, fading Fading, view func() *stat
 	if err := a.lateEnds(ctx, d.held, seen, view, count); err != nil {
 		return nil, 0, err
 	}
-	d.held = held
-	d.fold(old, now, settle)
+	if a.db.Load() != nil { // else what ended long ago is looked for again
+		d.held = held
+		d.fold(old, now, settle)
+	}
 	for k, sums := range d.sums {
 		result.at(k).Used.Plus(sums)
 	}

@@ -10,6 +10,7 @@ package fairshare
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -25,7 +26,7 @@ type Keeper struct {
 	View func() *state.View
 	// Usage is what accounting and a view know, by account, user, partition and QOS, and the moment for which it holds. fades = false:
 	// without decay.
-	Usage func(ctx context.Context, v *state.View, fades bool) ([]*acct.Share, int64, error)
+	Usage func(ctx context.Context, view func() *state.View, fades bool) ([]*acct.Share, int64, error)
 	// Settings are whether fair share has a weight, and PriorityCalcPeriod.
 	Settings func() (weighs bool, period time.Duration)
 	Set      func([]record.Share)
@@ -75,7 +76,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		}
 		weighs, period := k.Settings()
 		if v := k.View(); k.wanted(v, weighs, due) {
-			if err := k.read(ctx, v, weighs); err != nil && ctx.Err() == nil {
+			if err := k.read(ctx, weighs); err != nil && ctx.Err() == nil {
 				k.Log.Warn("cannot read usage; fair-share factors and what is used of budgets stay as they were", "err", err)
 				if v.Past() == nil && v.Policy().Budgeted() {
 					period = retry
@@ -100,19 +101,22 @@ func (k *Keeper) wanted(v *state.View, weighs, due bool) bool {
 }
 
 // read reads usage and passes on what follows from it.
-func (k *Keeper) read(ctx context.Context, v *state.View, weighs bool) error {
-	rows, nowNS, err := k.Usage(ctx, v, true)
+func (k *Keeper) read(ctx context.Context, weighs bool) error {
+	rows, nowNS, v, err := k.usage(ctx, true)
 	if err != nil {
 		return err
 	}
 	if v.Policy().Budgeted() {
 		p := Past(v, rows, nowNS, true)
 		if slices.ContainsFunc(v.Policy().TimedQOS(), Lasts) {
-			lasting, nowNS, err := k.Usage(ctx, v, false)
+			lasting, nowNS, now, err := k.usage(ctx, false)
 			if err != nil {
 				return err
 			}
-			for id, sums := range Past(v, lasting, nowNS, false).QOS {
+			if now.Counting() != v.Counting() {
+				return errors.New("counting has begun anew meanwhile")
+			}
+			for id, sums := range Past(now, lasting, nowNS, false).QOS {
 				p.QOS[id] = sums
 			}
 		}
@@ -125,6 +129,21 @@ func (k *Keeper) read(ctx context.Context, v *state.View, weighs bool) error {
 		k.Set(factors)
 	}
 	return nil
+}
+
+// usage is what accounting knows together with a view, which is that of the moment at which accounting could be read: what starts while it
+// is waited for counts in both.
+func (k *Keeper) usage(ctx context.Context, fades bool) (rows []*acct.Share, nowNS int64, v *state.View, err error) {
+	rows, nowNS, err = k.Usage(ctx, func() *state.View {
+		if v == nil {
+			v = k.View()
+		}
+		return v
+	}, fades)
+	if v == nil {
+		v = k.View()
+	}
+	return rows, nowNS, v, err
 }
 
 // stale reports whether accounts have changed, or a job waits whose user has no factor.

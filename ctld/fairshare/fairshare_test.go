@@ -91,7 +91,7 @@ func TestFactors(t *testing.T) {
 func TestKeeper(t *testing.T) {
 	c := newCluster(t)
 	k := New(Keeper{View: c.loop.View, Log: slog.New(slog.DiscardHandler),
-		Usage: func(context.Context, *state.View, bool) ([]*acct.Share, int64, error) {
+		Usage: func(context.Context, func() *state.View, bool) ([]*acct.Share, int64, error) {
 			return c.used, 1000e9, nil
 		},
 		Settings: func() (bool, time.Duration) { return true, time.Hour },

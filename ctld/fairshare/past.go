@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/conf/tres"
 	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -26,12 +27,20 @@ func Past(v *state.View, rows []*acct.Share, nowNS int64, fades bool) *state.Pas
 			to[id][name] += n
 		}
 	}
-	for _, r := range rows {
-		for up := range policy.Chain(policy.AssocOf(r.User, strings.ToLower(r.Account), r.Partition)) {
-			add(assocs, up.Id, r.Used)
+	count := func(user, account, partition, qos string, used acct.Sums) {
+		for up := range policy.CountsFor(user, strings.ToLower(account), partition) {
+			add(assocs, up.Id, used)
 		}
-		if q := policy.QOS(strings.ToLower(r.QOS)); q != nil {
-			add(qoses, q.Id, r.Used)
+		if q := policy.QOS(strings.ToLower(qos)); q != nil {
+			add(qoses, q.Id, used)
+		}
+	}
+	for _, r := range rows {
+		count(r.User, r.Account, r.Partition, r.QOS, r.Used)
+	}
+	for j := range v.Jobs.All() {
+		if over := leaving(j, nowNS); over != nil {
+			count(j.Spec.GetUser(), state.AccountOf(j.Spec), j.Partition, j.Spec.GetQos(), over)
 		}
 	}
 	nowS := (nowNS + 1e9 - 1) / 1e9 // what is counted from then on is not in rows
@@ -45,6 +54,25 @@ func Past(v *state.View, rows []*acct.Share, nowNS int64, fades bool) *state.Pas
 		}
 	}
 	return p
+}
+
+// leaving is what accounting counts too much of an attempt that was told to end and will be requeued: to accounting it holds its allocation
+// until the last of its nodes is done with it, which may take long, but nobody is to pay for that.
+func leaving(j *pb.JobRecord, nowNS int64) acct.Sums {
+	if j.State.Terminal() || !state.Active(j) || state.Pending(j) || j.StopReason == "" || j.EndNs == 0 || j.EndNs >= nowNS {
+		return nil
+	}
+	held, err := tres.Parse(j.AllocTres)
+	if err != nil {
+		return nil
+	}
+	over := acct.Sums{}
+	seconds := float64(nowNS-j.EndNs) / 1e9
+	for _, it := range held {
+		over[it.Name] = -float64(it.Count) * seconds
+	}
+	over[acct.Wall] = -seconds
+	return over
 }
 
 // before notes what was used less what is counted.

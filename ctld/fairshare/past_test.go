@@ -34,7 +34,7 @@ func budgeted(t *testing.T) *cluster {
 }
 
 // usage is what accounting knows at 1000, the running job included.
-func usage(_ context.Context, _ *state.View, fades bool) ([]*acct.Share, int64, error) {
+func usage(_ context.Context, _ func() *state.View, fades bool) ([]*acct.Share, int64, error) {
 	share := &acct.Share{Account: "lab", User: "ann", Partition: "p", QOS: "course", Used: acct.Sums{"cpu": 700, acct.Wall: 500}}
 	if !fades {
 		share.Used = acct.Sums{"cpu": 1400, acct.Wall: 1000}
@@ -56,7 +56,7 @@ func TestPast(t *testing.T) {
 	if !k.wanted(c.loop.View(), false, false) {
 		t.Fatal("not wanted")
 	}
-	if err := k.read(t.Context(), c.loop.View(), false); err != nil {
+	if err := k.read(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	if k.wanted(c.loop.View(), false, false) {
@@ -81,11 +81,21 @@ func TestPast(t *testing.T) {
 	end.StopReason, end.EndNs, end.StateFlags = "done", 1020e9, pb.JobCompleting
 	c.do(emit{state.JobChanged{Job: end}})
 	check(1100, 740, 1020)
+	// It is to be requeued, and accounting counts it until its node is done with it.
+	late := []*acct.Share{{Account: "lab", User: "ann", Partition: "p", QOS: "course", Used: acct.Sums{"cpu": 900, acct.Wall: 600}}}
+	if got := Past(c.loop.View(), late, 1100e9, true).Assoc[lab]["cpu"] + c.loop.View().AssocTime(lab).Total("cpu", 1100); got != 740 {
+		t.Errorf("with a node that is not done, %d cpu seconds are counted, not 740", got)
+	}
 	end = state.CloneJob(end)
 	end.State, end.StateFlags, end.Alloc = pb.JobState_JOB_COMPLETED, 0, []*pb.NodeAlloc{{Node: "n", Cpus: 2, Ended: true}}
 	c.do(emit{state.JobLeftNode{Job: end, Node: "n"}})
 	c.do(emit{state.JobEnded{Job: end}})
 	check(1200, 740, 1020)
+	// The account's budget is not given back by whoever leaves it.
+	p := Past(c.loop.View(), []*acct.Share{{Account: "lab", User: "gone", QOS: "course", Used: acct.Sums{"cpu": 50}}}, 1200e9, true)
+	if got := p.Assoc[lab]["cpu"]; got != 50-c.loop.View().AssocTime(lab).Total("cpu", 1200) {
+		t.Errorf("what a user without an association has used counts as %d", got)
+	}
 	c.add(&pb.ChangePolicyRequest{Names: []string{"other"}}) // another tree: it is counted anew
 	if _, known := c.loop.View().AssocSpent(lab, "cpu", 1200); known || !k.wanted(c.loop.View(), false, false) {
 		t.Error("what was used is known of a tree that has changed")

@@ -29,7 +29,7 @@ func (s *Service) Budgets(ctx context.Context, r *pb.BudgetsRequest) (*pb.Budget
 	add := func(list []limit.Budget, of *pb.Budget) {
 		for _, b := range list {
 			reply.Budgets = append(reply.Budgets, &pb.Budget{Account: of.Account, User: of.User, Partition: of.Partition, Qos: of.Qos,
-				Tres: b.TRES, Limit: b.Most, Known: b.Known, Used: b.Used, Running: b.Running, Held: b.Held})
+				Tres: b.TRES, Limit: b.Most, Known: b.Known, Used: max(0, b.Used), Running: b.Running, Held: b.Held})
 		}
 	}
 	for _, a := range p.TimedAssocs() {

@@ -97,7 +97,7 @@ func (r *receiver) Recv() (m *pb.SubmitChunk, err error) {
 var turnMethods = map[string]bool{
 	"Config": true, "Stats": true, "Topology": true, "Jobs": true, "Nodes": true, "Gpus": true, "Partitions": true, "Reservations": true,
 	"Licenses": true, "Explain": true, "Priorities": true, "Usage": true, "BatchScript": true, "Crontab": true,
-	"Steps": true, "Ping": true, "Policy": true, "CancelJobs": true, "ControlJobs": true,
+	"Steps": true, "Ping": true, "Policy": true, "Budgets": true, "CancelJobs": true, "ControlJobs": true,
 }
 
 // selectMethods read the accounting database.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/journal"
@@ -182,7 +183,7 @@ func (c setting) job(j *pb.JobRecord, tx *Tx) *pb.JobRecord {
 	}
 	moved = c.past(&n.SuspendNs) || moved
 	moved = c.past(&n.LastSchedNs) || moved
-	moved = c.future(&n.PreemptNs, int64(tx.Partition(n.Partition).GetGraceTimeS())*1e9) || moved
+	moved = c.future(&n.PreemptNs, graceOf(tx, n)*1e9) || moved
 	if n.ExpectedStartNs != 0 && moved {
 		n.ExpectedStartNs += c.byNS // until the planner says it anew
 	}
@@ -190,6 +191,17 @@ func (c setting) job(j *pb.JobRecord, tx *Tx) *pb.JobRecord {
 		return j
 	}
 	return n
+}
+
+// graceOf is the most that a preempted job has until it has to end: PreemptType says whether its partition or its QOS gives it.
+func graceOf(tx *Tx, j *pb.JobRecord) int64 {
+	grace := int64(tx.Partition(j.Partition).GetGraceTimeS())
+	for _, v := range tx.Policy().QOS(strings.ToLower(j.Spec.GetQos())).GetValues() {
+		if v.Name == "GraceTime" {
+			grace = max(grace, int64(v.Value))
+		}
+	}
+	return grace
 }
 
 // delay is how far ahead a requeued job's begin may be.

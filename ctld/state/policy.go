@@ -95,6 +95,15 @@ func (p *Policy) AssocOf(user, account, partition string) *pb.AssocRecord {
 	return a
 }
 
+// CountsFor is where what a user has used under an account counts: at the association, and at the account where the user has none any more.
+func (p *Policy) CountsFor(user, account, partition string) iter.Seq[*pb.AssocRecord] {
+	a := p.AssocOf(user, account, partition)
+	if a == nil {
+		a = p.Assoc("", account, "")
+	}
+	return p.Chain(a)
+}
+
 // Populated reports whether anybody but root has an association. Until then everybody belongs to the account root.
 func (p *Policy) Populated() bool {
 	return len(p.assocs) > len(p.UserAssocs(""))+len(p.UserAssocs(RootUser))

@@ -151,6 +151,23 @@ func TestStepTimesFollowTheClock(t *testing.T) {
 	}
 }
 
+// TestGraceFollowsTheClock: after a reboot of the controller's machine a preempted job still has the grace time of its QOS.
+func TestGraceFollowsTheClock(t *testing.T) {
+	w := newStepWorld(t)
+	d := w.view.Policy().Draft()
+	d.Put(&pb.PolicyRow{Qos: &pb.QosRecord{Id: 9, Name: "low", Values: []*pb.PolicyValue{{Name: "GraceTime", Value: 600}}}}, false)
+	w.emit(PolicyChanged{Draft: d})
+	w.emit(ClockSet{Clock: &pb.ClockRecord{BootId: "b", SinceNs: 50e9}})
+	j := CloneJob(w.view.Jobs.Get(1))
+	j.Spec = CloneSpec(j.Spec)
+	j.Spec.Qos, j.PreemptNs = "low", 5000e9
+	w.emit(JobChanged{Job: j})
+	w.emit(ClockSet{Clock: &pb.ClockRecord{BootId: "c", SinceNs: 1000e9}}) // of how long ago that was nothing is known
+	if got := w.view.Jobs.Get(1).PreemptNs; got != 1600e9 {
+		t.Errorf("it has until %d s, not until 1600", got/1e9)
+	}
+}
+
 // TestCopiesAmongSteps: those that bring files count on their own, few of them are kept, and no number is used twice.
 func TestCopiesAmongSteps(t *testing.T) {
 	w := newStepWorld(t)

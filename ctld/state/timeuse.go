@@ -178,7 +178,7 @@ func (tx *Tx) addTime(a *attemptTime, by int64) {
 	}
 	held = append(held, tres.Item{Name: WallTime, Count: 1})
 	p := tx.next.Policy()
-	for up := range p.Chain(p.AssocOf(a.user, a.account, a.partition)) {
+	for up := range p.CountsFor(a.user, a.account, a.partition) {
 		tx.putTime(&tx.next.assocTime, tx.baseTime(false), up.Id, tx.next.AssocTime(up.Id).with(a, held, by))
 	}
 	if q := p.QOS(a.qos); q != nil {

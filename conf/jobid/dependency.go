@@ -2,11 +2,21 @@ package jobid
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
-// MaxDependencies is how many conditions one job may have.
-const MaxDependencies = 1024
+// MaxDependencies is how many conditions one job may have; MaxWithCorr is how
+// many where aftercorr is among them: the record of an array is then split,
+// and each part has all the conditions.
+const (
+	MaxDependencies = 32768
+	MaxWithCorr     = 1024
+)
+
+// maxDependency bounds the text of a dependency, in bytes: 32,768 conditions
+// written one by one.
+const maxDependency = 2 << 20
 
 // Kind is a kind of dependency, in Slurm's spelling.
 type Kind string
@@ -55,21 +65,22 @@ func ParseDependency(s string) (Dependency, error) {
 	if s == "" {
 		return d, nil
 	}
-	if len(s) > maxText {
-		return fail("it has more than %d bytes", maxText)
+	if len(s) > maxDependency {
+		return fail("it has more than %d bytes", maxDependency)
 	}
 	comma, question := separators(s)
 	if comma && question {
 		return fail("it has both ',' and '?'")
 	}
 	d.Any = question
-	seen := map[Condition]bool{}
+	corr, seen := false, map[Condition]bool{}
 	for _, part := range splitOutside(s, ",?") {
 		conditions, why := parseConditions(part)
 		if why != "" {
 			return fail("%.40q %s", part, why)
 		}
 		for _, c := range conditions {
+			corr = corr || c.Kind == AfterCorr
 			if !seen[c] {
 				seen[c] = true
 				d.Conditions = append(d.Conditions, c)
@@ -78,6 +89,9 @@ func ParseDependency(s string) (Dependency, error) {
 				return fail("it has more than %d conditions", MaxDependencies)
 			}
 		}
+	}
+	if corr && len(d.Conditions) > MaxWithCorr {
+		return fail("it has aftercorr and more than %d conditions", MaxWithCorr)
 	}
 	return d, nil
 }
@@ -171,14 +185,14 @@ func (c Condition) String() string {
 	if c.Kind == Singleton {
 		return string(c.Kind)
 	}
-	s := fmt.Sprintf("%s:%d", c.Kind, c.Job)
+	b := strconv.AppendUint(append([]byte(c.Kind), ':'), uint64(c.Job), 10)
 	if c.HasTask {
-		s += fmt.Sprintf("_%d", c.Task)
+		b = strconv.AppendUint(append(b, '_'), uint64(c.Task), 10)
 	}
 	if c.DelayMin > 0 {
-		s += fmt.Sprintf("+%d", c.DelayMin)
+		b = strconv.AppendUint(append(b, '+'), uint64(c.DelayMin), 10)
 	}
-	return s
+	return string(b)
 }
 
 // String writes the dependency as ParseDependency reads it.

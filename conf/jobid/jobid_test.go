@@ -1,7 +1,6 @@
 package jobid
 
 import (
-	"fmt"
 	"math"
 	"os"
 	"reflect"
@@ -160,34 +159,38 @@ func TestDependencies(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"afterok:":                           "where a job id belongs",
-		"afterok":                            "where a job id belongs",
-		"afterok:0":                          "where a job id belongs",
-		"afterok:-1":                         "where a job id belongs",
-		"afterok:1.0":                        "where a job id belongs",
-		"foo:190":                            "unknown kind",
-		"afterok:190,":                       "unknown kind",
-		"singleton:1":                        "singleton has none",
-		"afterok:190+5":                      "only after can have",
-		"after:190+5+6":                      "has a delay",
-		"after:190+x":                        "has a delay",
-		"expand:190":                         "not supported",
-		"afterok:1,afterok:2?3":              "both ',' and '?'",
-		"afterok:1_[1-1025]":                 "more than 1024 tasks",
-		"afterok:1_[1-999],afterok:2_[1-40]": "more than 1024 conditions",
-		"afterok:1_[1-999]:2_[1-40]":         "more than 1024 jobs",
-		"afterok:1_[0-4000000000]":           "more than 1024 tasks",
+		"afterok:":                               "where a job id belongs",
+		"afterok":                                "where a job id belongs",
+		"afterok:0":                              "where a job id belongs",
+		"afterok:-1":                             "where a job id belongs",
+		"afterok:1.0":                            "where a job id belongs",
+		"foo:190":                                "unknown kind",
+		"afterok:190,":                           "unknown kind",
+		"singleton:1":                            "singleton has none",
+		"afterok:190+5":                          "only after can have",
+		"after:190+5+6":                          "has a delay",
+		"after:190+x":                            "has a delay",
+		"expand:190":                             "not supported",
+		"afterok:1,afterok:2?3":                  "both ',' and '?'",
+		"afterok:1_[1-32769]":                    "more than 32768 tasks",
+		"afterok:1_[1-32000],afterok:2_[1-1000]": "more than 32768 conditions",
+		"afterok:1_[1-32000]:2_[1-1000]":         "more than 32768 jobs",
+		"afterok:1_[0-4000000000]":               "more than 32768 tasks",
+		"aftercorr:1,afterok:1_[1-1024]":         "aftercorr and more than 1024 conditions",
 	} {
 		if d, err := ParseDependency(in); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("ParseDependency(%q) = %s, %v, want %q", in, d, err, want)
+			t.Errorf("ParseDependency(%q) = %d conditions, %v, want %q", in, len(d.Conditions), err, want)
 		}
 	}
-	long := "afterok:4000000000"
-	for id := range 1023 {
-		long += fmt.Sprint(":", 4000000001+id)
-	}
-	if d, err := ParseDependency(long + ",afterok:4000000000"); err != nil || len(d.Conditions) != 1024 {
-		t.Errorf("1,024 jobs, one of them twice: %d conditions, %v", len(d.Conditions), err)
+	for in, want := range map[string]int{"after:4294967293_[1-32768]+4294967293,after:4294967293_7+4294967293": 32768,
+		"aftercorr:1,afterok:1_[1-1023]": 1024, "aftercorr" + strings.Repeat(":4294967293", 20000): 1} {
+		d, err := ParseDependency(in)
+		if err != nil || len(d.Conditions) != want {
+			t.Errorf("ParseDependency(%.40q) = %d conditions, %v, want %d", in, len(d.Conditions), err, want)
+		}
+		if back, err := ParseDependency(d.String()); err != nil || !slices.Equal(back.Conditions, d.Conditions) {
+			t.Errorf("%.40q written out: %d conditions, %v", in, len(back.Conditions), err)
+		}
 	}
 	d, _ := ParseDependency("afterok:1,afterany:2")
 	if got := d.Format(func(c Condition) string {

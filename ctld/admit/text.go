@@ -16,6 +16,12 @@ const maxText = 4096
 // maxLine bounds the texts that may be long: comments, lists.
 const maxLine = 64 << 10
 
+// maxDependency bounds a dependency, as Slurm does; maxCommand a command line, which may have one as an option.
+const (
+	maxDependency = 128 << 10
+	maxCommand    = maxDependency + maxLine
+)
+
 // maxName bounds job names and the like.
 const maxName = 1024
 
@@ -26,6 +32,10 @@ const maxSpec = 512 << 10
 // as the kernel has it, in whatever encoding; views escape what is not UTF-8. Everything else is compared with names of slurm.conf.
 var bytesOf = map[protoreflect.Name]bool{"name": true, "comment": true, "admin_comment": true, "extra": true, "work_dir": true,
 	"command": true, "std_in": true, "std_out": true, "std_err": true, "submit_line": true, "container": true, "export_env": true}
+
+// longTexts are those that may be longer than maxText, and have line breaks.
+var longTexts = map[protoreflect.Name]int{"comment": maxLine, "export_env": maxLine, "dependency": maxDependency,
+	"submit_line": maxCommand}
 
 // Text refuses control characters and bidirectional marks in any text of a specification, and broken UTF-8 except in bytesOf: they would
 // break the columns of every view and can deceive on a terminal. It refuses what is too long as well, a text or the whole.
@@ -47,11 +57,11 @@ func Text(spec *pb.JobSpec) *pb.Problem {
 			}
 			return p == nil
 		}
-		if s := v.String(); name == "submit_line" || name == "comment" || name == "export_env" || name == "dependency" {
-			p = badText(name, s, valid, true, maxLine)
-		} else {
-			p = badText(name, s, valid, false, maxText)
+		limit, long := longTexts[fd.Name()]
+		if !long {
+			limit = maxText
 		}
+		p = badText(name, v.String(), valid, long, limit)
 		return p == nil
 	})
 	if p == nil {

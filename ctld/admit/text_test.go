@@ -28,8 +28,12 @@ func TestTextIsBounded(t *testing.T) {
 			t.Errorf("%s: %v", what, p)
 		}
 	}
-	if p := Text(&pb.JobSpec{Dependency: "afterok" + strings.Repeat(":4000000000", 1024)}); p != nil {
-		t.Errorf("a dependency on 1,024 jobs: %v", p)
+	for _, bytes := range []int{128<<10 - 1, 128 << 10, 128<<10 + 1} {
+		s := &pb.JobSpec{Dependency: strings.Repeat("1", bytes)}
+		s.SubmitLine = "sbatch -d " + s.Dependency
+		if p := Text(s); (p == nil) != (bytes <= 128<<10) {
+			t.Errorf("a dependency of %d bytes, given on the command line: %v", bytes, p)
+		}
 	}
 	if p := Text(args(4000, 100)); p != nil {
 		t.Errorf("4,000 names of files: %v", p)

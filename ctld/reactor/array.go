@@ -1,8 +1,6 @@
 package reactor
 
 import (
-	"slices"
-
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -57,11 +55,6 @@ func dropTasks(tx *state.Tx, j *pb.JobRecord, part jobid.Set, by uint32) {
 	n.Dropped = jobid.Union(state.Dropped(j), part).String()
 	n.Promised = false // that was to its first task
 	tx.Emit(state.TasksDropped{Job: n, Tasks: part, By: by})
-}
-
-// isDropped reports whether a task of an array was cancelled with dropTasks.
-func isDropped(tx *state.Tx, array, task uint32) bool {
-	return slices.ContainsFunc(tx.DroppedTasks(array), func(s jobid.Set) bool { return s.Has(task) })
 }
 
 // setTasks says which tasks a record stands for; one alone makes it a task.

@@ -1,7 +1,6 @@
 package reactor
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/conf/jobid"
@@ -13,15 +12,6 @@ import (
 // dropped for good, so that its job may be forgotten. Follow looks at the waiting jobs after every change of a job they name;
 // nothing polls. An array as a whole is judged when its last task has ended, as in Slurm: a task that failed may still be
 // requeued.
-
-// truth of a condition.
-type truth int
-
-const (
-	waits truth = iota
-	met
-	never
-)
 
 // firstLook reads the dependency of a new job and drops what has been met already. Naming a job or a task that there has never been
 // is refused.
@@ -53,9 +43,9 @@ func readDependency(tx *state.Tx, text string, ends Ends) (jobid.Dependency, *pb
 		return d, pb.NewProblem(pb.CodeDependency, "%v", err)
 	}
 	known := d.Conditions[:0:0]
-	tasks := map[uint32]*jobid.Array{}
+	arrays := arraysOf(tx)
 	for _, c := range d.Conditions {
-		forgotten, p := checkCondition(tx, c, tasks)
+		forgotten, p := arrays.check(c)
 		if forgotten && OnEnd(c.Kind) {
 			well, said := ends[jobid.Condition{Job: c.Job, Task: c.Task, HasTask: c.HasTask}]
 			switch {
@@ -83,73 +73,34 @@ func readDependency(tx *state.Tx, text string, ends Ends) (jobid.Dependency, *pb
 	return d, nil
 }
 
-// checkCondition keeps in tasks what it has read of arrays.
-func checkCondition(tx *state.Tx, c jobid.Condition, tasks map[uint32]*jobid.Array) (forgotten bool, p *pb.Problem) {
-	if c.Kind == jobid.Singleton {
-		return false, nil
-	}
-	isArray := tx.ArrayCounts(c.Job).Records > 0
-	switch {
-	case c.Job >= tx.NextJobID():
-		return false, pb.NewProblem(pb.CodeDependency, "there has never been a job %d (%s)", c.Job, c)
-	case tx.Job(c.Job) == nil && !isArray:
-		return true, nil
-	case !c.HasTask:
-		return false, nil
-	case !isArray:
-		return false, pb.NewProblem(pb.CodeDependency, "job %d is not an array (%s)", c.Job, c)
-	case tx.TaskRecord(c.Job, c.Task) != 0, isDropped(tx, c.Job, c.Task):
-		return false, nil
-	}
-	if _, known := tasks[c.Job]; !known {
-		tasks[c.Job] = submittedTasks(tx, c.Job)
-	}
-	if isTask(tasks[c.Job], c.Task) {
-		return true, nil
-	}
-	return false, pb.NewProblem(pb.CodeDependency, "array %d has no task %d (%s)", c.Job, c.Task, c)
-}
-
-// submittedTasks are the tasks that an array was submitted with.
-func submittedTasks(tx *state.Tx, array uint32) *jobid.Array {
-	records := tx.ArrayRecords(array)
-	if len(records) == 0 {
-		return nil
-	}
-	a, _ := jobid.ParseArray(tx.Job(records[0]).ArraySpec) // all of them have the same
-	return a
-}
-
-func isTask(a *jobid.Array, task uint32) bool {
-	return a != nil && slices.ContainsFunc(a.Ranges, func(r jobid.Range) bool {
-		return task >= r.First && task <= r.Last && (task-r.First)%r.Step == 0
-	})
-}
-
-// weigh drops the conditions that have been met, in j itself, and says in the reason what is the matter.
-func weigh(tx *state.Tx, j *pb.JobRecord) {
+// weigh drops the conditions that have been met, in j itself, and says in the reason what is the matter. It gives those that can no longer
+// be met.
+func weigh(tx *state.Tx, j *pb.JobRecord) (impossible []jobid.Condition) {
 	if j.Dependency == "" {
 		settleDependency(tx, j, "", "", false)
-		return
+		return nil
 	}
 	d, err := jobid.ParseDependency(j.Dependency)
 	if err != nil {
-		return // written by this program
+		return nil // written by this program
 	}
 	var rest []jobid.Condition
 	var shown []string
-	impossible := 0
+	arrays, long := arraysOf(tx), tx.LongWait(j)
 	for _, c := range d.Conditions {
-		t := judgeCondition(tx, j, c)
-		if t == met && d.Any {
-			settleDependency(tx, j, "", "", false)
-			return
+		t := state.Met
+		if !long.IsMet(c) {
+			t = judgeCondition(arrays, j, c)
 		}
-		if t == met {
+		if t == state.Met && d.Any {
+			settleDependency(tx, j, "", "", false)
+			return nil
+		}
+		if t == state.Met {
 			continue
 		}
-		if t == never {
-			impossible++
+		if t == state.Never {
+			impossible = append(impossible, c)
 		}
 		rest, shown = append(rest, c), append(shown, showCondition(tx, c, t))
 	}
@@ -158,11 +109,12 @@ func weigh(tx *state.Tx, j *pb.JobRecord) {
 	if d.Any {
 		sep = "?"
 	}
-	settleDependency(tx, j, d.String(), strings.Join(shown, sep), impossible > 0 && (!d.Any || impossible == len(rest)))
+	settleDependency(tx, j, d.String(), strings.Join(shown, sep), len(impossible) > 0 && (!d.Any || len(impossible) == len(rest)))
+	return impossible
 }
 
 // showCondition writes a condition as squeue does: "afterok:12_*(unfulfilled)".
-func showCondition(tx *state.Tx, c jobid.Condition, t truth) string {
+func showCondition(tx *state.Tx, c jobid.Condition, t state.Truth) string {
 	text := c.String()
 	if !c.HasTask && c.Kind != jobid.Singleton && tx.ArrayCounts(c.Job).Records > 0 {
 		name, delay, delayed := strings.Cut(text, "+")
@@ -170,7 +122,7 @@ func showCondition(tx *state.Tx, c jobid.Condition, t truth) string {
 			text += "+" + delay
 		}
 	}
-	if t == never {
+	if t == state.Never {
 		return text + "(failed)"
 	}
 	return text + "(unfulfilled)"
@@ -203,18 +155,19 @@ func waitForDependency(j *pb.JobRecord) {
 	j.EligibleNs = 0
 }
 
-func judgeCondition(tx *state.Tx, j *pb.JobRecord, c jobid.Condition) truth {
+func judgeCondition(arrays arrays, j *pb.JobRecord, c jobid.Condition) state.Truth {
+	tx := arrays.tx
 	if c.Kind == jobid.Singleton {
 		if tx.Alone(j) {
-			return met
+			return state.Met
 		}
-		return waits
+		return state.Waits
 	}
 	if c.Kind == jobid.AfterCorr {
 		c.Kind = jobid.AfterOK
 		switch n := tx.ArrayCounts(c.Job); {
 		case n.Records == 0:
-		case j.IsArrayTask && (tx.TaskRecord(c.Job, j.ArrayTaskId) != 0 || isTask(submittedTasks(tx, c.Job), j.ArrayTaskId)):
+		case j.IsArrayTask && (arrays.record(c.Job, j.ArrayTaskId) != 0 || arrays.submitted(c.Job, j.ArrayTaskId)):
 			c.Task, c.HasTask = j.ArrayTaskId, true
 		case j.ArrayTasks != "":
 			if t, ok := judgeTasks(tx, c.Job, state.ArraySet(j)); ok || n.Active > 0 {
@@ -227,35 +180,35 @@ func judgeCondition(tx *state.Tx, j *pb.JobRecord, c jobid.Condition) truth {
 	}
 	id := c.Job
 	if c.HasTask {
-		id = tx.TaskRecord(c.Job, c.Task)
+		id = arrays.record(c.Job, c.Task)
 	}
 	if o := tx.Job(id); o != nil {
 		return judgeJob(j, c, o)
 	}
-	if c.HasTask && isDropped(tx, c.Job, c.Task) {
+	if c.HasTask && arrays.isDropped(c.Job, c.Task) {
 		return judgeCounts(j, c, state.ArrayCounts{Records: 1}, func() int64 { return 0 }) // cancelled, nobody noted when
 	}
 	if c.Kind == jobid.After || c.Kind == jobid.AfterAny {
-		return met // forgotten
+		return state.Met // forgotten
 	}
-	return never // had it been well, this condition would have gone
+	return state.Never // had it been well, this condition would have gone
 }
 
 // judgeTasks judges aftercorr for several tasks at once: it is decided when it is the same for all of them. It reports false when none
 // of them has a counterpart that has ended.
-func judgeTasks(tx *state.Tx, array uint32, tasks jobid.Set) (truth, bool) {
+func judgeTasks(tx *state.Tx, array uint32, tasks jobid.Set) (state.Truth, bool) {
 	good, bad := endedTasks(tx, array, tasks)
 	ended := good.Count()+bad.Count() > 0
 	switch tasks.Count() {
 	case good.Count():
-		return met, ended
+		return state.Met, ended
 	case bad.Count():
-		return never, ended
+		return state.Never, ended
 	}
-	return waits, ended
+	return state.Waits, ended
 }
 
-func judgeJob(j *pb.JobRecord, c jobid.Condition, o *pb.JobRecord) truth {
+func judgeJob(j *pb.JobRecord, c jobid.Condition, o *pb.JobRecord) state.Truth {
 	n := state.ArrayCounts{Records: 1}
 	if state.Active(o) {
 		n.Active = 1
@@ -270,7 +223,7 @@ func judgeJob(j *pb.JobRecord, c jobid.Condition, o *pb.JobRecord) truth {
 }
 
 // judgeArray judges a condition over all records of an array.
-func judgeArray(tx *state.Tx, j *pb.JobRecord, c jobid.Condition, n state.ArrayCounts) truth {
+func judgeArray(tx *state.Tx, j *pb.JobRecord, c jobid.Condition, n state.ArrayCounts) state.Truth {
 	return judgeCounts(j, c, n, func() (last int64) {
 		for _, id := range tx.ArrayRecords(c.Job) {
 			last = max(last, tx.Job(id).StartNs)
@@ -279,20 +232,20 @@ func judgeArray(tx *state.Tx, j *pb.JobRecord, c jobid.Condition, n state.ArrayC
 	})
 }
 
-func judgeCounts(j *pb.JobRecord, c jobid.Condition, n state.ArrayCounts, lastStart func() int64) truth {
+func judgeCounts(j *pb.JobRecord, c jobid.Condition, n state.ArrayCounts, lastStart func() int64) state.Truth {
 	switch {
 	case c.Kind == jobid.After:
 		if n.Unbegun > 0 {
-			return waits
+			return state.Waits
 		}
 		delay(j, c, lastStart)
-		return met
+		return state.Met
 	case n.Active > 0:
-		return waits
+		return state.Waits
 	case c.Kind == jobid.AfterAny, (c.Kind == jobid.AfterNotOK) == (n.Good < n.Records || n.Dropped > 0):
-		return met
+		return state.Met
 	}
-	return never
+	return state.Never
 }
 
 // maxDelayMin is a hundred years: more would wrap to a moment that has passed.
@@ -323,7 +276,11 @@ func Follow(tx *state.Tx, from int) {
 		case state.JobStarted:
 			f.follow(e.Job)
 		case state.TasksDropped:
-			f.each(state.Source{Job: e.Job.ArrayJobId}, func(id uint32) { settleLater(tx, id) })
+			f.each(state.Source{Job: e.Job.ArrayJobId}, func(id uint32) {
+				if j := tx.Job(id); j != nil && !judgeLong(tx, j, named(e.Job, e.Tasks)) {
+					settleLater(tx, id)
+				}
+			})
 		case state.JobLeftNode:
 			if !state.Live(e.Job) { // its CPUs are free while its EpilogSlurmctld runs
 				resumeFor(tx, e.Job)
@@ -400,7 +357,11 @@ func (f follower) each(s state.Source, look func(id uint32)) {
 
 // name looks at the singletons of a name, one record of which has gone or stopped running.
 func (f follower) name(s *pb.JobSpec) {
-	f.each(state.Source{UID: s.Uid, Name: s.Name}, func(id uint32) { look(f.tx, f.tx.Job(id)) })
+	f.each(state.Source{UID: s.Uid, Name: s.Name}, func(id uint32) {
+		if j := f.tx.Job(id); j != nil && !judgeLong(f.tx, j, []jobid.Condition{{Kind: jobid.Singleton}}) {
+			look(f.tx, j)
+		}
+	})
 }
 
 // follow looks at what waits for a job, and for its array.
@@ -415,6 +376,9 @@ func (f follower) follow(changed *pb.JobRecord) {
 // lookFor weighs a waiting job again because another has changed. Tasks whose counterpart has ended part from the others, which wait for
 // tasks of their own.
 func lookFor(tx *state.Tx, j, changed *pb.JobRecord) {
+	if j != nil && judgeLong(tx, j, named(changed, tasksOf(changed))) {
+		return
+	}
 	if corresponds(j, changed) {
 		if part := state.ArraySet(j).Common(tasksOf(changed)); part.Count() > 0 && !state.Active(changed) {
 			look(tx, splitTasks(tx, j, part))
@@ -463,7 +427,7 @@ func look(tx *state.Tx, j *pb.JobRecord) {
 	}
 	tx.Spend(3 + len(j.Dependency)/16)
 	n := state.CloneJob(j)
-	weigh(tx, n)
+	never := weigh(tx, n)
 	if n.DependencyNever && killsOnInvalid(tx, n) {
 		endPending(tx, n, pb.JobState_JOB_CANCELLED, pb.ReasonDependencyNever)
 		return
@@ -471,6 +435,9 @@ func look(tx *state.Tx, j *pb.JobRecord) {
 	if n.Dependency != j.Dependency || n.DependencyNever != j.DependencyNever || n.DependencyShown != j.DependencyShown ||
 		n.Spec != j.Spec {
 		tx.Emit(state.JobChanged{Job: n, What: "dependency"})
+	}
+	if w := tx.LongWait(n); w != nil {
+		w.Reset(never)
 	}
 }
 

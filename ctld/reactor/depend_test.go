@@ -178,7 +178,7 @@ func TestDependencyRefused(t *testing.T) {
 		"afterok:99?afterok:1": "never been",
 		"afterok:1_3":          "not an array", "afterok:2_4": "no task 4", "afterany:2_[2-5]": "no task 4",
 		"afterok:3":                "never been a job 3",
-		"afterany:2_[0-100000000]": "more than 1024 tasks",
+		"afterany:2_[0-100000000]": "more than 32768 tasks",
 	} {
 		if p := b.refused(pb.CodeDependency, &pb.JobSpec{Dependency: d}); !strings.Contains(p.GetDetail(), want) {
 			t.Errorf("%s: %s, want %q in it", d, p.GetDetail(), want)

@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/sluice-hpc/sluice/ctld/reactor/resv"
@@ -71,18 +72,28 @@ func silent(tx *state.Tx, n *state.Node, timeoutNS int64) {
 }
 
 // purge forgets jobs that ended MinJobAge ago. Those that never ran do not have to wait for that while there are more records than
-// MaxJobCount: they are not counted, and would otherwise grow without bound. On a disk that is nearly full they wait for nothing.
+// MaxJobCount: they are not counted, and would otherwise grow without bound. On a disk that is nearly full they wait for nothing. A job
+// stays while a long dependency names it in a condition that has been met; the record that has it is weighed for the next purge.
 func purge(tx *state.Tx, unstored map[uint32]struct{}) {
 	left := purgeAtOnce
 	minAgeNS := int64(tx.Settings().MinJobAgeS) * 1e9
 	crowded := tx.Settings().MaxJobCount > 0 && tx.Jobs().Len() > int(tx.Settings().MaxJobCount)
 	short := tx.Room < scarce
-	due := func(j *pb.JobRecord) bool {
-		if state.Active(j) || owedTo(tx, j) {
-			return false
-		}
+	namedBy := tx.Unweighed()
+	looks, kept := map[uint32]bool{}, uint32(0) // records that still name jobs that are due, and one of these
+	aged := func(j *pb.JobRecord) bool {
 		ago := tx.EndedAgo(j)
 		return short && j.Attempt == 0 || (ago >= minAgeNS || crowded && j.Attempt == 0) && ago+j.EndNs-j.SubmitNs >= requestMemoryNS
+	}
+	due := func(j *pb.JobRecord) bool {
+		if state.Active(j) || owedTo(tx, j) || !aged(j) {
+			return false
+		}
+		by := slices.Concat(namedBy[j.Id], namedBy[j.ArrayJobId])
+		for _, id := range by {
+			looks[id], kept = true, j.Id
+		}
+		return len(by) == 0
 	}
 	arrays := map[uint32]bool{} // whether all records are due: an array goes as a whole, since dependencies ask about all its tasks
 	wholeDue := func(array uint32) bool {
@@ -107,6 +118,9 @@ func purge(tx *state.Tx, unstored map[uint32]struct{}) {
 		}
 		old = append(old, j.Id)
 		left--
+	}
+	if kept != 0 {
+		tx.Owe(state.Source{Job: kept}, slices.Sorted(maps.Keys(looks)))
 	}
 	for _, id := range old {
 		_, keep := unstored[id]

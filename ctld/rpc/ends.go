@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxEnds bounds what accounting is asked for the dependencies of one request, in attempts: two of the largest arrays, by default.
-const maxEnds = 20000
+// maxEnds bounds what accounting is asked for the dependencies of one request, in attempts: two for each condition of the longest.
+const maxEnds = 2 * jobid.MaxDependencies
 
 var errTooMany = errors.New("more attempts than maxEnds")
 
@@ -89,6 +89,12 @@ func endsOf(asked reactor.Ends, last map[uint32]*pb.JobRecord) reactor.Ends {
 			ends[c] = good && (well || !again)
 		}
 	}
+	tasksOf := map[uint32][]jobid.Condition{} // by array
+	for c := range asked {
+		if c.HasTask {
+			tasksOf[c.Job] = append(tasksOf[c.Job], c)
+		}
+	}
 	for _, j := range last {
 		good, all := state.Good(j), state.Good(j) && j.Dropped == ""
 		note(jobid.Condition{Job: j.Id}, all)
@@ -105,8 +111,8 @@ func endsOf(asked reactor.Ends, last map[uint32]*pb.JobRecord) reactor.Ends {
 			continue
 		}
 		tasks := state.ArraySet(j)
-		for c := range asked {
-			if c.HasTask && c.Job == j.ArrayJobId && tasks.Has(c.Task) {
+		for _, c := range tasksOf[j.ArrayJobId] {
+			if tasks.Has(c.Task) {
 				note(c, good)
 			}
 		}

@@ -7,7 +7,8 @@ import (
 )
 
 // pageRecords and pageBytes bound one message of a stream: it ends at the first of them. A message ends at four mebibytes for
-// ttrpc, and a record may have texts of many kilobytes.
+// ttrpc, and a record may have texts of many kilobytes. One that has more than pageBytes, as with a dependency of 32,768 conditions, has
+// a message of its own.
 const (
 	pageRecords = 512
 	pageBytes   = 1 << 20
@@ -49,8 +50,15 @@ func (p *pages) add(r fieldAppender, in *pb.Fields) error { return p.put(records
 
 // put is add for a field of another number.
 func (p *pages) put(field int, r fieldAppender, in *pb.Fields) error {
+	before := len(p.b)
 	b, at := coding.Open(p.b, field)
 	p.b = coding.Close(r.AppendFields(b, in), at)
+	if before > 0 && len(p.b)-before > pageBytes {
+		if err := p.send(p.b[:before]); err != nil {
+			return err
+		}
+		p.b, p.count, p.sent = append(p.b[:0], p.b[before:]...), 0, true
+	}
 	if p.count++; p.count < pageRecords && len(p.b) < pageBytes {
 		return nil
 	}

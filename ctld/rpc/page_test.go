@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,5 +38,22 @@ func TestLongTextsFitIntoPages(t *testing.T) {
 		if seen != count {
 			t.Errorf("fields %v: %d jobs, want %d", fields, seen, count)
 		}
+	}
+}
+
+// TestLongRecordsHaveMessagesOfTheirOwn: two that would not go into one of four mebibytes together.
+func TestLongRecordsHaveMessagesOfTheirOwn(t *testing.T) {
+	var sizes []int
+	p := &pages{send: func(encoded []byte) error {
+		sizes = append(sizes, len(encoded))
+		return nil
+	}}
+	for _, n := range []int{900 << 10, 3 << 20, 100, 3 << 20} {
+		if err := p.add(stored(make([]byte, n)), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.end(); err != nil || len(sizes) != 4 || slices.Max(sizes) > 4<<20-1<<10 {
+		t.Errorf("%v, messages of %d bytes", err, sizes)
 	}
 }

@@ -15,6 +15,9 @@ const (
 	taskBytes   = 4 << 10
 )
 
+// waitBytes is what a byte of a dependency counts for: squeue shows it with twice as many, and the writer's index has its conditions.
+const waitBytes = 12
+
 // userBytes are the bytes by user.
 type userBytes map[uint32]int64
 
@@ -27,10 +30,10 @@ func (u userBytes) add(uid uint32, n int64) {
 	}
 }
 
-// JobBytes is what a record counts for, apart from its texts. What squeue shows of a dependency is about twice as long as that.
+// JobBytes is what a record counts for, apart from its texts.
 func JobBytes(j *pb.JobRecord) int64 {
-	spec := int64(proto.Size(j.Spec))
-	n := recordBytes + spec + int64(proto.Size(j.FirstStep)+3*len(j.Dependency)+len(j.ArrayTasks)+len(j.ArraySpec)+len(j.Dropped))
+	spec := int64(proto.Size(j.Spec) + waitBytes*len(j.Dependency))
+	n := recordBytes + spec + int64(proto.Size(j.FirstStep)+len(j.ArrayTasks)+len(j.ArraySpec)+len(j.Dropped))
 	if j.ArrayTasks != "" && spec > taskBytes {
 		n += (spec - taskBytes) * int64(max(ArraySet(j).Count()-1, 0))
 	}

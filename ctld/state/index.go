@@ -20,6 +20,7 @@ type writerIndex struct {
 	arrays    map[uint32]*arrayIndex
 	tasks     map[taskKey]uint32         // one task -> its record
 	waiting   map[uint32]map[uint32]bool // job or array -> records whose dependency names it
+	long      map[uint32]*LongWait       // records with many conditions
 	single    map[singleKey]*nameIndex
 	preempted map[string]map[uint32]bool // name of a job -> active records that gave way to it
 	lost      map[uint32]bool            // active records with a LostAttempt
@@ -116,8 +117,9 @@ func newIndex() *writerIndex {
 	return &writerIndex{requests: map[string]uint32{}, userJobs: map[uint32]int{}, held: heldJobs{by: map[uint32]int{}},
 		texts: map[TextKey]int{}, bytes: userBytes{}, arrays: map[uint32]*arrayIndex{},
 		tasks:   map[taskKey]uint32{},
-		waiting: map[uint32]map[uint32]bool{}, single: map[singleKey]*nameIndex{}, preempted: map[string]map[uint32]bool{},
-		lost: map[uint32]bool{}, limits: map[uint32][]*pb.Rlimit{}, ended: map[uint32]int64{}, owed: owed{by: map[Source]*debt{}}}
+		waiting: map[uint32]map[uint32]bool{}, long: map[uint32]*LongWait{}, single: map[singleKey]*nameIndex{},
+		preempted: map[string]map[uint32]bool{},
+		lost:      map[uint32]bool{}, limits: map[uint32][]*pb.Rlimit{}, ended: map[uint32]int64{}, owed: owed{by: map[Source]*debt{}}}
 }
 
 // indexed is all of a record that the index depends on.
@@ -144,9 +146,10 @@ func (tx *Tx) reindex(old, fresh *pb.JobRecord) {
 	}
 	tx.index(old, false)
 	tx.index(fresh, true)
+	tx.next.writer.indexDependency(old, fresh)
 }
 
-// index takes a record into the index, or out of it.
+// index takes a record into the index, or out of it, but for what it waits for.
 func (tx *Tx) index(j *pb.JobRecord, in bool) {
 	if j == nil {
 		return
@@ -173,11 +176,6 @@ func (tx *Tx) index(j *pb.JobRecord, in bool) {
 			} else {
 				delete(w.tasks, taskKey{j.ArrayJobId, j.ArrayTaskId})
 			}
-		}
-	}
-	if j.Dependency != "" && Active(j) {
-		for _, id := range dependsOn(j.Dependency) {
-			enter(w.waiting, id, j.Id, in, true)
 		}
 	}
 }
@@ -314,21 +312,6 @@ func enter[K comparable](m map[K]map[uint32]bool, key K, id uint32, in, value bo
 			delete(m, key)
 		}
 	}
-}
-
-// dependsOn are the jobs that a dependency names.
-func dependsOn(text string) []uint32 {
-	d, err := jobid.ParseDependency(text)
-	if err != nil {
-		return nil
-	}
-	var ids []uint32
-	for _, c := range d.Conditions {
-		if c.Kind != jobid.Singleton {
-			ids = append(ids, c.Job)
-		}
-	}
-	return ids
 }
 
 // LostAttempts are the active jobs of which a restore has lost an attempt, ascending. Only for the writer.
@@ -474,7 +457,7 @@ func (v *View) Reindex() {
 	}
 	tx := &Tx{next: *v}
 	for j := range v.Jobs.All() {
-		tx.index(j, true)
+		tx.reindex(nil, j)
 		tx.countBytes(nil, j)
 		tx.rememberRequest(j.RequestId, j.Id)
 	}

@@ -18,7 +18,7 @@ func TestIndexFollowsTheRecord(t *testing.T) {
 			}
 			fieldtest.Follows(t, made, func(j *pb.JobRecord) any {
 				tx := Begin(New(testConfig(1, 8), "c", 1), 1)
-				tx.index(j, true)
+				tx.reindex(nil, j)
 				return tx.next.writer
 			}, func(j *pb.JobRecord) any { return indexedOf(j) }, fieldtest.LeftOut{"Id": "a record keeps its id"})
 		})

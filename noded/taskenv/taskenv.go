@@ -39,6 +39,9 @@ func Batch(l *pb.LaunchSpec, cluster string, d Daemon) []string {
 	return merge(l.GetEnv(), ours, "TMPDIR=/tmp", "SLURM_PRIO_PROCESS=0", "SLURM_SUBMIT_DIR="+l.GetSpec().GetWorkDir())
 }
 
+// maxVariable bounds the value of a variable: Linux takes 128 KiB with its name (MAX_ARG_STRLEN).
+const maxVariable = 128<<10 - 64
+
 // vars is a list of variables in the order in which they were set.
 type vars struct{ list []string }
 
@@ -74,7 +77,9 @@ func (v *vars) identity(l *pb.LaunchSpec, cluster string, d Daemon) {
 	v.setIf("SLURM_JOB_QOS", l.GetQos())
 	v.set("SLURM_JOB_PARTITION", l.GetPartition())
 	v.setIf("SLURM_JOB_RESERVATION", spec.GetReservation())
-	v.setIf("SLURM_JOB_DEPENDENCY", l.GetDependency())
+	if len(l.GetDependency()) < maxVariable { // a longer one would keep every program from starting
+		v.setIf("SLURM_JOB_DEPENDENCY", l.GetDependency())
+	}
 	v.numIf("SLURM_RESTART_COUNT", uint64(l.GetRestarts()))
 	v.seconds("SLURM_JOB_START_TIME", l.GetStartNs())
 	v.seconds("SLURM_JOB_END_TIME", l.GetEndNs())

@@ -222,3 +222,14 @@ func TestRepeat(t *testing.T) {
 		}
 	}
 }
+
+// TestLongDependencyIsLeftOut: Linux starts no program with a variable of 128 KiB.
+func TestLongDependencyIsLeftOut(t *testing.T) {
+	for _, n := range []int{100 << 10, 128 << 10} {
+		l := submit(302, on("n2", 1, 1))
+		l.Dependency = strings.Repeat("1", n)
+		if _, set := asMap(t, Batch(l, "cluster1", Daemon{Node: "n2"}))["SLURM_JOB_DEPENDENCY"]; set != (n < 128<<10) {
+			t.Errorf("of %d bytes: set %t", n, set)
+		}
+	}
+}

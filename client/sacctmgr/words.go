@@ -188,8 +188,8 @@ func (m *run) complete(o *order) int {
 func (o *order) sayIdle(env *command.Env) {
 	var idle []string
 	for _, s := range o.req.Set {
-		if def := policy.Find(o.on, s.GetName()); def != nil && !def.InEffect() {
-			idle = append(idle, s.GetName())
+		if def := policy.Find(o.on, s.GetName()); def != nil {
+			idle = append(idle, def.Idle(s.GetWords())...)
 		}
 	}
 	if len(idle) > 0 {

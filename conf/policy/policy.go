@@ -156,7 +156,7 @@ var Table = []Setting{
 var inEffect = names(`Description Organization Parent DefaultAccount AdminLevel DefaultQOS QOS Fairshare Priority
 	GrpJobs GrpSubmitJobs GrpTRES GrpTRESMins GrpTRESRunMins GrpWall MaxJobs MaxSubmitJobs MaxTRESPerJob MaxTRESMinsPerJob MaxWall
 	MaxJobsPerUser MaxSubmitJobsPerUser MaxTRESPerUser MaxJobsPerAccount MaxSubmitJobsPerAccount MaxTRESPerAccount
-	Preempt PreemptMode GraceTime PreemptExemptTime`)
+	Preempt PreemptMode GraceTime PreemptExemptTime UsageFactor`)
 
 // InEffect reports whether the setting decides anything yet.
 func (s *Setting) InEffect() bool { return slices.Contains(inEffect, s.Name) }
@@ -164,6 +164,25 @@ func (s *Setting) InEffect() bool { return slices.Contains(inEffect, s.Name) }
 // Flags are those that a QOS can have, in Slurm's order.
 var Flags = names(`DenyOnLimit EnforceUsageThreshold NoReserve PartitionMaxNodes PartitionMinNodes OverPartQOS PartitionTimeLimit
 	RequiresReservation NoDecay UsageFactorSafe`)
+
+// flagsInEffect are those that decide something.
+var flagsInEffect = names("DenyOnLimit NoDecay UsageFactorSafe")
+
+// Idle names what decides nothing yet of a setting with such words: of flags those, else the setting.
+func (s *Setting) Idle(words []string) (idle []string) {
+	switch {
+	case s.InEffect():
+		return nil
+	case s.Name != "Flags":
+		return []string{s.Name}
+	}
+	for _, w := range words {
+		if !slices.Contains(flagsInEffect, w) {
+			idle = append(idle, w)
+		}
+	}
+	return idle
+}
 
 // Find is the setting with a name, whatever its case, of a kind of record; nil if there is none.
 func Find(on On, name string) *Setting {

@@ -110,3 +110,17 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestIdle: of flags those are named that decide nothing yet.
+func TestIdle(t *testing.T) {
+	for _, tt := range []struct {
+		name, words, want string
+	}{
+		{"Flags", "DenyOnLimit UsageFactorSafe NoDecay", ""}, {"Flags", "DenyOnLimit NoReserve", "NoReserve"}, {"Flags", "", ""},
+		{"UsageFactor", "", ""}, {"UsageThreshold", "", "UsageThreshold"},
+	} {
+		if got := strings.Join(Find(QOS, tt.name).Idle(strings.Fields(tt.words)), " "); got != tt.want {
+			t.Errorf("%s %s: %q, want %q", tt.name, tt.words, got, tt.want)
+		}
+	}
+}

@@ -143,6 +143,7 @@ func (k *Keeper) usage(ctx context.Context, fades bool) (rows []*acct.Share, now
 	if v == nil {
 		v = k.View()
 	}
+	Charge(v.Policy(), rows)
 	return rows, nowNS, v, err
 }
 

@@ -9,10 +9,26 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // Lasts reports whether what is used of a QOS counts for ever.
 func Lasts(q *pb.QosRecord) bool { return slices.Contains(q.Flags, "NoDecay") }
+
+// Charge multiplies what was used by the factors of its QOS.
+func Charge(p *state.Policy, parts []*acct.Share) {
+	for _, s := range parts {
+		f := state.UsageFactor(p.QOS(strings.ToLower(s.QOS)))
+		if f == (record.Factor{}) {
+			continue
+		}
+		for _, sums := range []acct.Sums{s.Used, s.Left} {
+			for name := range sums {
+				sums[name] *= f.Float()
+			}
+		}
+	}
+}
 
 // Past is what accounting knows until a moment, less what the view counts by itself until then: what was used before, with all decay. Of
 // the QOS only those are in it that fade, or those that do not.

@@ -96,6 +96,15 @@ func TestPast(t *testing.T) {
 	if got := p.Assoc[lab]["cpu"]; got != 50-c.loop.View().AssocTime(lab).Total("cpu", 1200) {
 		t.Errorf("what a user without an association has used counts as %d", got)
 	}
+	c.add(&pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"course"},
+		Set: []*pb.PolicySetting{{Name: "UsageFactor", Values: []*pb.PolicyValue{{Name: "UsageFactor", Value: 500000}}}}})
+	if _, known := c.loop.View().AssocSpent(lab, "cpu", 1200); known {
+		t.Error("what was used is known after a change of its factor")
+	}
+	if err := k.read(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	check(1200, 350, 500)                                    // usage knows nothing of the end yet
 	c.add(&pb.ChangePolicyRequest{Names: []string{"other"}}) // another tree: it is counted anew
 	if _, known := c.loop.View().AssocSpent(lab, "cpu", 1200); known || !k.wanted(c.loop.View(), false, false) {
 		t.Error("what was used is known of a tree that has changed")

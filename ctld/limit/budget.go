@@ -50,6 +50,32 @@ func (l *Limit) whole() string {
 	return l.What
 }
 
+// charged gives limits over time the UsageFactor of a QOS. What its jobs use is multiplied by it. With the flag UsageFactorSafe so is what
+// they need in order to start; jobs that then cost nothing are under no such limit.
+func charged(q *pb.QosRecord, list []Limit) []Limit {
+	use, need := state.UsageFactor(q), record.Factor{}
+	if use == need {
+		return list
+	}
+	if slices.Contains(q.GetFlags(), "UsageFactorSafe") {
+		need = use
+	}
+	for i := range list {
+		if l := &list[i]; l.Over != 0 {
+			l.Need, l.Use = need, use
+		}
+	}
+	return slices.DeleteFunc(list, func(l Limit) bool { return l.Need == record.NewFactor(0) })
+}
+
+// counted is a need as it counts for the limit.
+func (l *Limit) counted(n int64) int64 {
+	if strings.HasPrefix(l.What, record.LimitMins) {
+		return l.Need.Of(n)
+	}
+	return n
+}
+
 // counts reports whether limits of the row on a TRES have an effect.
 func (r *row) counts(what string) bool {
 	return Counted(what) || r.over > overLimit && what == "billing"
@@ -167,7 +193,7 @@ type Budget struct {
 	Known   bool  // accounting has been read; else nothing is known of Used
 	Used    int64 // until now, running jobs included
 	Running int64 // what running jobs may still use until their time limits
-	Held    int64 // TRES that running jobs hold
+	Held    int64 // TRES that running jobs hold, but for those that cost nothing
 }
 
 // AssocBudgets and QOSBudgets are the budgets of an association and of a QOS.
@@ -220,7 +246,7 @@ func Exhausted(v *state.View, nowS int64) bool {
 func Overtime(v *state.View, j *pb.JobRecord, nowS int64) string {
 	held := state.HeldTRES(j)
 	for _, l := range ofRecord(v, j) {
-		if l.Over != overSpent && l.Over != overSafe || heldOf(held, l.tres()) == 0 {
+		if l.Over != overSpent && l.Over != overSafe || heldOf(held, l.tres()) == 0 || l.Use == record.NewFactor(0) {
 			continue
 		}
 		if spent, known := l.spent(v, nowS); known && spent >= l.Most {

@@ -36,11 +36,13 @@ type Limit struct {
 	Group
 	// What is Submit, record.LimitJobs, record.LimitWall (seconds), a TRES, or record.LimitMins or record.LimitSpent and a TRES (times
 	// seconds).
-	What   string
-	Over   over
-	Most   int64
-	Reason string // of a job that waits for it, in Slurm's words
-	Who    string // whose limit it is, for people
+	What string
+	Over over
+	Most int64
+	// Over time: by how much counts what a job needs in order to start, and what it uses.
+	Need, Use record.Factor
+	Reason    string // of a job that waits for it, in Slurm's words
+	Who       string // whose limit it is, for people
 }
 
 // row is a kind of limit. What "" is a vector of TRES; reason then is its beginning.
@@ -87,10 +89,14 @@ var ofAccounts = []row{
 }
 
 // Of are the limits of a job of an association (nil: none) in a QOS.
-func Of(v *state.View, a *pb.AssocRecord, qos, user string) (out []Limit) {
+func Of(v *state.View, a *pb.AssocRecord, qos, user string) []Limit {
+	q := v.Policy().QOS(strings.ToLower(qos))
+	return charged(q, of(v, a, q, user))
+}
+
+func of(v *state.View, a *pb.AssocRecord, q *pb.QosRecord, user string) (out []Limit) {
 	p := v.Policy()
 	instead := map[string]bool{} // setting, or setting/TRES
-	q := p.QOS(strings.ToLower(qos))
 	for _, r := range ofQOS {
 		g := Group{QOS: q.GetId(), PerJob: r.perJob}
 		who := "QOS " + q.GetName()
@@ -284,7 +290,7 @@ func Notes(v *state.View, j *pb.JobRecord) (out []string) {
 	}
 	counts := sizing.Count(convert.Request(j.Spec, v.Users()))
 	for _, l := range ofRecord(v, j) {
-		need := sizing.LimitNeed(l.What, &counts, wall(j.TimeLimitS))
+		need := l.counted(sizing.LimitNeed(l.What, &counts, wall(j.TimeLimitS)))
 		used := l.Used(v, v.NowNS/1e9)
 		if l.What == Submit || used+need <= l.Most {
 			continue
@@ -296,6 +302,9 @@ func Notes(v *state.View, j *pb.JobRecord) (out []string) {
 		case record.LimitWall:
 			out = append(out, fmt.Sprintf("%s allows jobs of %s, this is longer (%s)", l.Who, timespec.Clock(l.Most), l.Reason))
 			continue
+		}
+		if l.Need != (record.Factor{}) && strings.HasPrefix(what, record.LimitMins) {
+			l.Reason += fmt.Sprintf(", with UsageFactor %g", l.Need.Float())
 		}
 		if l.Over > overLimit {
 			out = append(out, l.noteOverTime(v, need))
@@ -337,7 +346,7 @@ func Allows(v *state.View, j *pb.JobRecord) bool {
 		} else if tres, spent := strings.CutPrefix(l.What, record.LimitSpent); spent {
 			need = min(1, heldOf(held, tres))
 		}
-		if l.Used(v, v.NowNS/1e9)+need > l.Most {
+		if l.Used(v, v.NowNS/1e9)+l.counted(need) > l.Most {
 			return false
 		}
 	}

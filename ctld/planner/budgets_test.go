@@ -94,6 +94,23 @@ func TestLimitsOverTime(t *testing.T) {
 		{"qos normal GrpTRESRunMins node 1", "", nil, "u1@lab", "QOSGrpNodeRunMinutes", "QOSGrpNodeRunMinutes"},
 		{"qos normal GrpTRESRunMins billing 1", "", nil, "u1@lab", "QOSGrpBillingRunMinutes", "QOSGrpBillingRunMinutes"},
 		{"account lab GrpTRESMins cpu 0,qos high GrpTRESMins cpu 100", "high", nil, "u1@lab", "R", "R"},
+		{"account lab GrpTRESMins cpu 0,qos high UsageFactor 0", "high", nil, "u1@lab", "AssocGrpCPUMinutesLimit",
+			"AssocGrpCPUMinutesLimit"},
+		{"account lab GrpTRESMins cpu 0,qos high UsageFactor 0 safe", "high", nil, "u1@lab", "R", "R"},
+		{"account lab GrpTRESMins cpu 30,qos high UsageFactor 2000000", "high", nil, "u1@lab u1@lab", "R R", "R AssocGrpCPUMinutesLimit"},
+		{"account lab GrpTRESMins cpu 30,qos high UsageFactor 2000000 safe", "high", nil, "u1@lab", "R", "AssocGrpCPUMinutesLimit"},
+		{"account lab GrpTRESRunMins cpu 40,qos high UsageFactor 2000000", "high", nil, "u1@lab u1@lab",
+			"R AssocGrpCPURunMinutesLimit", "R AssocGrpCPURunMinutesLimit"},
+		{"account lab GrpTRESRunMins cpu 30,qos high UsageFactor 2000000", "high", nil, "u1@lab", "R", "R"},
+		{"account lab GrpTRESRunMins cpu 30,qos high UsageFactor 2000000 safe", "high", nil, "u1@lab",
+			"AssocGrpCPURunMinutesLimit", "AssocGrpCPURunMinutesLimit"},
+		{"account lab GrpTRESRunMins cpu 20,qos high UsageFactor 0", "high", nil, "u1@lab u2@lab u1@lab", "R R R", "R R R"},
+		{"account lab GrpTRESRunMins cpu 19,qos high UsageFactor 0", "high", nil, "u1@lab", "AssocGrpCPURunMinutesLimit",
+			"AssocGrpCPURunMinutesLimit"},
+		{"account lab GrpTRESRunMins cpu 19,qos high UsageFactor 0 safe", "high", nil, "u1@lab", "R", "R"},
+		{"user u1@lab MaxTRESMinsPerJob cpu 30,qos high UsageFactor 2000000", "high", nil, "u1@lab", "R", "R"},
+		{"user u1@lab MaxTRESMinsPerJob cpu 30,qos high UsageFactor 2000000 safe", "high", nil, "u1@lab", "AssocMaxCpuMinutesPerJobLimit",
+			"AssocMaxCpuMinutesPerJobLimit"},
 		{"account lab GrpTRESMins mem 0,qos high GrpTRESMins cpu 100", "high", nil, "u1@lab", "AssocGrpMemMinutes", "AssocGrpMemMinutes"},
 	} {
 		for safe, want := range map[bool]string{false: tt.want, true: tt.safe} {
@@ -196,6 +213,8 @@ func TestExplainBudgets(t *testing.T) {
 		{"account lab GrpTRESRunMins cpu 45", "account lab: running jobs may still use 0.5 hours of 0.75 hours of cpu, this would add " +
 			"0.5 hours (AssocGrpCPURunMinutesLimit)", false},
 		{"qos normal GrpWall 1800", "QOS normal has used 0.5 hours of 0.5 hours of run time (QOSGrpWallLimit)", false},
+		{"account lab GrpTRESRunMins cpu 65,qos normal UsageFactor 1500000 safe", "account lab: running jobs may still use 0.75 hours of " +
+			"1.08 hours of cpu, this would add 0.75 hours (AssocGrpCPURunMinutesLimit, with UsageFactor 1.5)", false},
 	} {
 		b := limitBench(t)
 		b.limits("account lab GrpTRESMins cpu 10000") // lines are counted from the beginning
@@ -203,7 +222,7 @@ func TestExplainBudgets(t *testing.T) {
 		b.past(nil)
 		b.send("u1", "lab", "", &pb.JobSpec{NumTasks: 2, TimeLimitS: 900})
 		b.reasons()
-		b.limits(tt.limit)
+		b.limits(strings.Split(tt.limit, ",")...)
 		b.past(map[string]int64{"group cpu": 90, "qos normal wall": 30})
 		b.send("u1", "lab", "", &pb.JobSpec{NumTasks: 2, TimeLimitS: 900})
 		b.reasons()
@@ -219,6 +238,8 @@ func TestExplainBudgets(t *testing.T) {
 type spending struct {
 	*bench
 	safe   bool
+	factor int64               // UsageFactor of high, in millionths
+	ahead  bool                // with UsageFactorSafe
 	limits map[string]uint64   // "account lab GrpTRESMins" and the number
 	ran    []*pb.JobRecord     // as they started
 	ended  map[uint32]int64    // in seconds
@@ -238,22 +259,26 @@ func (s *spending) reads(limit string, later []uint32) (used, left int64) {
 		key = "qos " + key
 	}
 	used = 60 * s.past[key]
+	var usedHigh, leftHigh int64
 	for _, j := range s.ran {
 		if slices.Contains(later, j.Id) || !s.counts(limit, j) {
 			continue
 		}
-		n, end := int64(j.NumCpus), s.ended[j.Id]
+		n, end, used, left := int64(j.NumCpus), s.ended[j.Id], &used, &left
+		if j.Spec.Qos == "high" {
+			used, left = &usedHigh, &leftHigh
+		}
 		if name == "wall" {
 			n = 1
 		}
 		if begin := j.StartNs / 1e9; end != 0 {
-			used += n * (end - begin)
+			*used += n * (end - begin)
 		} else {
-			used += n * (s.now/1e9 - begin)
-			left += n * (begin + int64(j.TimeLimitS) - s.now/1e9)
+			*used += n * (s.now/1e9 - begin)
+			*left += n * (begin + int64(j.TimeLimitS) - s.now/1e9)
 		}
 	}
-	return used, left
+	return used + usedHigh*s.factor/1e6, left + leftHigh*s.factor/1e6
 }
 
 // counts: a QOS's own limit takes the place of the same of accounts, for its jobs.
@@ -283,7 +308,11 @@ func (s *spending) breaks(j *pb.JobRecord, cpus uint32, later []uint32) (out []s
 		}
 		used, left := s.reads(limit, later)
 		need := n * int64(j.Spec.TimeLimitS)
+		if s.ahead && j.Spec.Qos == "high" {
+			need = need * s.factor / 1e6
+		}
 		switch {
+		case s.ahead && j.Spec.Qos == "high" && s.factor == 0:
 		case strings.HasSuffix(limit, "RunMins"):
 			if left+need > max {
 				out = append(out, limit)
@@ -315,6 +344,13 @@ func TestNoBudgetIsExceeded(t *testing.T) {
 		for range rapid.IntRange(1, 4).Draw(t, "limits") {
 			set()
 		}
+		s.factor = rapid.SampledFrom([]int64{1e6, 1e6, 0, 500000, 2500000}).Draw(t, "factor")
+		s.ahead = rapid.Bool().Draw(t, "UsageFactorSafe")
+		line := fmt.Sprint("qos high UsageFactor ", s.factor)
+		if s.ahead {
+			line += " safe"
+		}
+		b.limits(line)
 		b.enforce(s.safe)
 		for _, key := range []string{"lab cpu", "group cpu", "group wall", "qos high cpu", "qos high wall"} {
 			s.past[key] = int64(rapid.IntRange(0, 60).Draw(t, key))
@@ -376,7 +412,7 @@ func (s *spending) tick(t *rapid.T) {
 	want := map[uint32]bool{}
 	for _, j := range s.ran {
 		for limit, most := range s.limits {
-			if strings.HasSuffix(limit, "RunMins") || s.ended[j.Id] != 0 || !s.holds(limit, j) {
+			if strings.HasSuffix(limit, "RunMins") || s.ended[j.Id] != 0 || !s.holds(limit, j) || s.factor == 0 && j.Spec.Qos == "high" {
 				continue
 			}
 			max := int64(most) * 60

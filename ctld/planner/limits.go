@@ -63,10 +63,15 @@ func (m *mirror) limitsOf(v *state.View, spec *pb.JobSpec) []int32 {
 func (r *limits) place(l limit.Limit) int32 {
 	id, known := r.at[l]
 	if !known {
+		row := record.Limit{PerJob: l.PerJob, What: l.What, Reason: record.Code(l.Reason), Need: l.Need, Use: l.Use}
+		once := l
+		if once.Need, once.Use = (record.Factor{}), (record.Factor{}); once != l && !l.PerJob {
+			first := r.place(once)
+			row.Back = int32(len(r.list)) - first
+		}
 		id = int32(len(r.list))
 		r.at[l] = id
-		r.list = append(r.list, l)
-		r.rows = append(r.rows, record.Limit{PerJob: l.PerJob, What: l.What, Reason: record.Code(l.Reason)})
+		r.list, r.rows = append(r.list, l), append(r.rows, row)
 		if l.OverTime() {
 			r.timed = append(r.timed, id)
 		}

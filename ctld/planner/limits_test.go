@@ -48,9 +48,10 @@ func (b *bench) change(r *pb.ChangePolicyRequest) {
 }
 
 // limits sets a number of an account, a user (in an account, or in all) or a QOS: "account lab MaxJobs 3", "qos high GrpTRES cpu 4",
-// "user u1@lab MaxJobs 1".
+// "user u1@lab MaxJobs 1", "qos high UsageFactor 2000000 safe" (with UsageFactorSafe).
 func (b *bench) limits(lines ...string) {
 	for _, line := range lines {
+		line, safe := strings.CutSuffix(line, " safe")
 		w := strings.Fields(line)
 		r := &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Names: []string{w[1]}}
 		switch name, account, _ := strings.Cut(w[1], "@"); w[0] {
@@ -68,6 +69,9 @@ func (b *bench) limits(lines ...string) {
 		}
 		_, _ = fmt.Sscan(w[len(w)-1], &v.Value)
 		r.Set = []*pb.PolicySetting{{Name: w[2], Values: []*pb.PolicyValue{v}}}
+		if safe {
+			r.Set = append(r.Set, &pb.PolicySetting{Name: "Flags", Words: []string{"UsageFactorSafe"}})
+		}
 		b.change(r)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/gpuhours"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
+	"github.com/sluice-hpc/sluice/ctld/reactor/policy"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
@@ -254,6 +255,23 @@ func TestReportIsPrivate(t *testing.T) {
 	for _, r := range []*pb.ReportRequest{{By: "weather"}, {Partitions: []string{"none"}}} {
 		if _, err := mine.Report(ctx, r); err == nil {
 			t.Errorf("%v is answered", r)
+		}
+	}
+}
+
+// TestUsageFactorInAccountUsage: UsageFactor of a QOS multiplies what counts for fair share and budgets, not what was allocated.
+func TestUsageFactorInAccountUsage(t *testing.T) {
+	s := serve(t)
+	change := policy.Change{User: "root", Operator: true, Request: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY,
+		Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"normal"},
+		Set: []*pb.PolicySetting{{Name: "UsageFactor", Values: []*pb.PolicyValue{{Name: "UsageFactor", Value: 500000}}}}}}
+	if r, err := s.loop.Do(ctx, change); err != nil {
+		t.Fatal(r, err)
+	}
+	for decayed, want := range map[bool]float64{false: 60, true: 30} {
+		all, err := s.as(0, 0).AccountUsage(ctx, &pb.AccountUsageRequest{SinceNs: 1, Decayed: decayed})
+		if err != nil || len(all.Rows) != 2 || all.Rows[0].Used[0].Seconds != want || decayed && all.Qos[0].Used[0].Seconds != 45 {
+			t.Errorf("decayed %t: %v, %v; want %g of root", decayed, all, err, want)
 		}
 	}
 }

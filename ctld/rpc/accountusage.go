@@ -55,11 +55,13 @@ func (s *Service) decayed(ctx context.Context, v *state.View, privacy Privacy) (
 	if err != nil {
 		return nil, nil, err
 	}
+	fairshare.Charge(v.Policy(), parts)
 	lasting := parts
 	if slices.ContainsFunc(v.Policy().Qoses(), fairshare.Lasts) {
 		if lasting, _, err = s.Acct.Parts(ctx, acct.Fading{}, s.Writer.View); err != nil {
 			return nil, nil, err
 		}
+		fairshare.Charge(v.Policy(), lasting)
 	}
 	peer := peerOf(ctx)
 	var list []*pb.QosUsage

@@ -324,7 +324,7 @@ func (e PolicyChanged) apply(tx *Tx) {
 	if moved {
 		tx.recount()
 	}
-	if moved || old.Budgeted() != p.Budgeted() {
+	if moved || old.Budgeted() != p.Budgeted() || !p.sameFactors(old) {
 		tx.recountTime()
 	}
 	if tx.policy == nil {

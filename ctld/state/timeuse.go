@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/tres"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // What jobs use over time is counted for each association and each QOS while any of them has a limit of that kind (Policy.Budgeted). It is
@@ -15,8 +17,11 @@ import (
 // counting begins; what was used before is read from accounting (fairshare.Keeper) and noted as Past. Neither is stored: Load counts
 // what runs, and accounting is read again. Check counts anew.
 //
-// All amounts are TRES × seconds. Of an attempt whole seconds count: never more than accounting will say, so that what has been used up by
-// these figures is used up by those. Sums may overflow on the way; the differences that are read off do not.
+// All amounts are TRES × seconds, times the UsageFactor of the job's QOS: that of now, for past use, too, as counting begins anew with a
+// change of it. There is a line for each factor, which it does not contain, so that lines are whole numbers.
+//
+// Of an attempt whole seconds count: never more than accounting will say, so that what has been used up by these figures is used up by
+// those. Sums may overflow on the way; the differences that are read off do not.
 
 // WallTime is the time itself among what is used, as accounting calls it.
 const WallTime = "wall"
@@ -24,44 +29,55 @@ const WallTime = "wall"
 // unlimitedS is how long a job without a time limit is expected to run.
 const unlimitedS = 365 * 24 * 3600
 
-// Line is the use of one TRES.
+// Line is the use of one TRES by jobs that count alike.
 type Line struct {
-	Name  string
-	Rate  int64 // held by attempts that run
-	Begin int64 // Rate of each × when it began
-	Until int64 // Rate of each × when its time limit ends
-	Rest  int64 // what suspended attempts may still use
-	Done  int64 // what suspended attempts have used, and those that have ended since counting began
+	Name   string
+	Factor record.Factor // of the jobs' QOS; what the line says is without it
+	Rate   int64         // held by attempts that run
+	Begin  int64         // Rate of each × when it began
+	Until  int64         // Rate of each × when its time limit ends
+	Rest   int64         // what suspended attempts may still use
+	Done   int64         // what suspended attempts have used, and those that have ended since counting began
 }
 
-// TimeUse are the lines of an association or a QOS, by name. Immutable.
+// TimeUse are the lines of an association or a QOS, by name and factor. Immutable.
 type TimeUse []Line
 
-func (t *TimeUse) line(name string) *Line {
-	if t != nil {
-		if i, found := slices.BinarySearchFunc(*t, name, lineOrder); found {
-			return &(*t)[i]
-		}
-	}
-	return &Line{}
+func lineOrder(a, b Line) int {
+	return cmp.Or(strings.Compare(a.Name, b.Name), a.Factor.Compare(b.Factor))
 }
 
-func lineOrder(l Line, name string) int { return strings.Compare(l.Name, name) }
+// sum adds up the lines of a TRES.
+func (t *TimeUse) sum(name string, of func(l *Line) int64) (n int64) {
+	if t == nil {
+		return 0
+	}
+	i, _ := slices.BinarySearchFunc(*t, Line{Name: name}, lineOrder)
+	for ; i < len(*t) && (*t)[i].Name == name; i++ {
+		n += of(&(*t)[i])
+	}
+	return n
+}
 
 // Total is what has been used of a TRES since counting began, running jobs included.
 func (t *TimeUse) Total(name string, nowS int64) int64 {
-	l := t.line(name)
-	return l.Rate*nowS - l.Begin + l.Done
+	return t.sum(name, func(l *Line) int64 { return l.Factor.Of(l.Rate*nowS - l.Begin + l.Done) })
 }
 
 // Left is what running jobs may still use of a TRES until their time limits.
 func (t *TimeUse) Left(name string, nowS int64) int64 {
-	l := t.line(name)
-	return l.Until - l.Rate*nowS + l.Rest
+	return t.sum(name, func(l *Line) int64 { return l.Factor.Of(l.Until - l.Rate*nowS + l.Rest) })
 }
 
-// Running is how much of a TRES running jobs hold.
-func (t *TimeUse) Running(name string) int64 { return t.line(name).Rate }
+// Running is how much of a TRES running jobs hold, but for those that cost nothing.
+func (t *TimeUse) Running(name string) int64 {
+	return t.sum(name, func(l *Line) int64 {
+		if l.Factor == record.NewFactor(0) {
+			return 0
+		}
+		return l.Rate
+	})
+}
 
 // Names are what has a line.
 func (t *TimeUse) Names() (names []string) {
@@ -70,7 +86,7 @@ func (t *TimeUse) Names() (names []string) {
 			names = append(names, l.Name)
 		}
 	}
-	return names
+	return slices.Compact(names)
 }
 
 // AssocTime and QOSTime are the lines of an association and of a QOS.
@@ -178,24 +194,27 @@ func (tx *Tx) addTime(a *attemptTime, by int64) {
 	}
 	held = append(held, tres.Item{Name: WallTime, Count: 1})
 	p := tx.next.Policy()
+	q := p.QOS(a.qos)
+	factor := UsageFactor(q)
 	for up := range p.CountsFor(a.user, a.account, a.partition) {
-		tx.putTime(&tx.next.assocTime, tx.baseTime(false), up.Id, tx.next.AssocTime(up.Id).with(a, held, by))
+		tx.putTime(&tx.next.assocTime, tx.baseTime(false), up.Id, tx.next.AssocTime(up.Id).with(a, held, factor, by))
 	}
-	if q := p.QOS(a.qos); q != nil {
-		tx.putTime(&tx.next.qosTime, tx.baseTime(true), q.Id, tx.next.QOSTime(q.Id).with(a, held, by))
+	if q != nil {
+		tx.putTime(&tx.next.qosTime, tx.baseTime(true), q.Id, tx.next.QOSTime(q.Id).with(a, held, factor, by))
 	}
 }
 
 // with is t with an attempt so many times.
-func (t *TimeUse) with(a *attemptTime, held tres.List, by int64) *TimeUse {
+func (t *TimeUse) with(a *attemptTime, held tres.List, factor record.Factor, by int64) *TimeUse {
 	var n TimeUse
 	if t != nil {
 		n = slices.Clone(*t)
 	}
 	for _, it := range held {
-		i, found := slices.BinarySearchFunc(n, it.Name, lineOrder)
+		line := Line{Name: it.Name, Factor: factor}
+		i, found := slices.BinarySearchFunc(n, line, lineOrder)
 		if !found {
-			n = slices.Insert(n, i, Line{Name: it.Name})
+			n = slices.Insert(n, i, line)
 		}
 		l, rate := &n[i], by*int64(min(it.Count, math.MaxInt64))
 		switch {
@@ -210,7 +229,7 @@ func (t *TimeUse) with(a *attemptTime, held tres.List, by int64) *TimeUse {
 			l.Done += rate * (a.end - a.begin)
 		}
 	}
-	n = slices.DeleteFunc(n, func(l Line) bool { return l == Line{Name: l.Name} })
+	n = slices.DeleteFunc(n, Line.empty)
 	if len(n) == 0 {
 		return nil
 	}
@@ -263,16 +282,34 @@ func (v *View) checkTime() (faults []error) {
 	return faults
 }
 
+func (l Line) empty() bool { return l == Line{Name: l.Name, Factor: l.Factor} }
+
 func (t *TimeUse) running() (text string) {
 	if t == nil {
 		return ""
 	}
 	for _, l := range *t {
-		if l.Done = 0; l != (Line{Name: l.Name}) {
+		if l.Done = 0; !l.empty() {
 			text += fmt.Sprintf("%+v ", l)
 		}
 	}
 	return text
+}
+
+// UsageFactor is by how much counts what the jobs of a QOS use over time; nil is none. With the flag UsageFactorSafe also what a job needs
+// counts so.
+func UsageFactor(q *pb.QosRecord) (f record.Factor) {
+	for _, v := range q.GetValues() {
+		if v.Name == "UsageFactor" {
+			f = record.NewFactor(v.Value)
+		}
+	}
+	return f
+}
+
+// sameFactors reports whether all QOS have the factors that they had.
+func (p *Policy) sameFactors(old *Policy) bool {
+	return !slices.ContainsFunc(p.qos, func(q *pb.QosRecord) bool { return UsageFactor(q) != UsageFactor(old.QOS(q.Name)) })
 }
 
 // timed are the settings of limits over time.

@@ -11,7 +11,7 @@ import (
 type room struct {
 	limits []record.Limit
 	left   []int64
-	taken  map[int32]int64 // by the pass
+	taken  map[int32]int64 // by the pass, under the first of limits that are the same
 }
 
 // lacks is the limit that keeps a job of the class from starting; "" when none does.
@@ -22,7 +22,7 @@ func (r *room) lacks(c *turn, limitS int64) record.Code {
 // short is the limit under which a job lacks what it needs.
 func (r *room) short(j *record.Job, need func(what string) int64) record.Code {
 	for _, i := range j.Limits {
-		if l := &r.limits[i]; need(l.What) > r.left[i]-r.taken[i] {
+		if l := &r.limits[i]; counted(l, l.Need, need(l.What)) > r.left[i]-r.taken[i-l.Back] {
 			return l.Reason
 		}
 	}
@@ -43,9 +43,18 @@ func (r *room) lacksFor(j *record.Job, allocs []record.Alloc, limitS int64) reco
 func (r *room) use(j *record.Job, allocs []record.Alloc, limitS int64) {
 	for _, i := range j.Limits {
 		if l := &r.limits[i]; !l.PerJob {
-			r.taken[i] = min(r.taken[i]+heldFor(l.What, allocs, limitS), record.Forever)
+			first := i - l.Back
+			r.taken[first] = min(r.taken[first]+counted(l, l.Use, heldFor(l.What, allocs, limitS)), record.Forever)
 		}
 	}
+}
+
+// counted is an amount as it counts for a limit.
+func counted(l *record.Limit, f record.Factor, n int64) int64 {
+	if strings.HasPrefix(l.What, record.LimitMins) {
+		return f.Of(n)
+	}
+	return n
 }
 
 // heldFor is held; of LimitMins times the time limit.

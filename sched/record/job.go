@@ -207,6 +207,10 @@ type Limit struct {
 	// LimitMins or LimitSpent and a resource.
 	What   string
 	Reason Code // "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", …
+	// Of LimitMins: by how much counts what a job needs in order to start, and what it takes.
+	Need, Use Factor
+	// Back is how many places before this one the same limit is for jobs that count otherwise, from which what is taken is taken; 0: none.
+	Back int32
 }
 
 // What is limited besides resources.

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/ca"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/internal/mtls"
+	"golang.org/x/sys/unix"
 )
 
 // Issue writes what the daemon of a host needs to show who it is (ca.crt, ROLE.crt, ROLE.key) into a folder; role is one of package mtls.
@@ -25,6 +26,13 @@ import (
 // signed is false when the folder already held a good certificate for the host.
 func Issue(stateDir, host, role, out string, found bool) (signed bool, err error) {
 	dir := filepath.Join(stateDir, "tls")
+	if state, err := os.Open(stateDir); err == nil { // else what follows says what is wrong
+		defer state.Close()
+		// One after the other: two that make an authority at the same time would give out certificates that only one of them knows.
+		if err := unix.Flock(int(state.Fd()), unix.LOCK_EX); err != nil {
+			return false, fmt.Errorf("cannot lock %s: %w", stateDir, err)
+		}
+	}
 	if found {
 		err = asOwnerOf(stateDir, func() error { return ca.Ensure(dir) })
 	} else {

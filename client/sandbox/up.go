@@ -440,7 +440,7 @@ func (u *upper) claim(n *conf.Node) error {
 	if err != nil {
 		return fmt.Errorf("cannot make the spool of node %s: %w", n.Name, err)
 	}
-	if hasContent(filepath.Join(u.dir.tls(n.Name), "node.key")) {
+	if hasContent(filepath.Join(u.dir.tls(n.Name), "node.crt")) { // the last that is written
 		return nil
 	}
 	cmd := exec.Command(u.plan.ctld, "--conf", u.plan.confPath, "issue",

@@ -84,6 +84,7 @@ func short(name string) string {
 const (
 	images     = "images"
 	named      = "named"
+	blobs      = "blobs"       // Podman's temporary files
 	stateFile  = "state.json"  // how the tasks of a step enter it
 	holderFile = "holder.json" // the process that holds it
 	madeFile   = "made.json"

@@ -177,16 +177,10 @@ func plain(command string) bool {
 	if len(words) == 0 || quote != 0 {
 		return false
 	}
-	for dir := range strings.SplitSeq(programs, ":") {
-		path := words[0]
-		if !strings.Contains(path, "/") {
-			path = dir + "/" + path
-		}
-		if unix.Access(path, unix.X_OK) == nil {
-			return true
-		}
+	if strings.Contains(words[0], "/") {
+		return unix.Access(words[0], unix.X_OK) == nil
 	}
-	return false
+	return program(words[0]) != ""
 }
 
 // command is one of the runtime's, run by the shell.

@@ -35,13 +35,18 @@ type store struct {
 	subordinate bool // the user has subordinate ids
 }
 
-func newPodman(j *Job, folder string, env []string) (*podman, error) {
-	p := &podman{folder: folder, state: filepath.Join(j.Run, short(folder))}
+// program gives the path of a program, whatever the job's PATH is; empty: there is none.
+func program(name string) string {
 	for dir := range strings.SplitSeq(programs, ":") {
-		if path := dir + "/podman"; p.path == "" && unix.Access(path, unix.X_OK) == nil {
-			p.path = path
+		if path := dir + "/" + name; unix.Access(path, unix.X_OK) == nil {
+			return path
 		}
 	}
+	return ""
+}
+
+func newPodman(j *Job, folder string, env []string) (*podman, error) {
+	p := &podman{path: program("podman"), folder: folder, state: filepath.Join(j.Run, short(folder))}
 	if p.path == "" {
 		return nil, errors.New("podman is not installed here: containers need the packages podman, crun and uidmap")
 	}
@@ -52,12 +57,10 @@ func newPodman(j *Job, folder string, env []string) (*podman, error) {
 			p.env = append(p.env, kv)
 		}
 	}
-	for _, dir := range []string{folder, filepath.Join(folder, "blobs")} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("cannot make a folder for containers: %w", err)
-		}
+	if err := os.MkdirAll(p.in(blobs), 0o700); err != nil {
+		return nil, fmt.Errorf("cannot make a folder for containers: %w", err)
 	}
-	p.env = append(p.env, "TMPDIR="+filepath.Join(folder, "blobs"), "CONTAINERS_CONF="+p.in("containers.conf"))
+	p.env = append(p.env, "TMPDIR="+p.in(blobs), "CONTAINERS_CONF="+p.in("containers.conf"))
 	if err := os.WriteFile(p.in("containers.conf"), withFileLocks(siteConf(env)), 0o600); err != nil {
 		return nil, err
 	}
@@ -235,10 +238,15 @@ func readInfo(b []byte) (*store, error) {
 
 // begin forgets the state of a boot of the node, or a step, that is over.
 func (p *podman) begin() error {
-	if err := os.RemoveAll(p.state); err != nil {
-		return err
+	for _, dir := range []string{p.state, p.in(blobs)} {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
 	}
-	return os.MkdirAll(p.state, 0o700)
+	return nil
 }
 
 // lock is held by one process at a time. waiting is called when there is another.

@@ -285,12 +285,17 @@ func (s *setup) pull() (string, error) {
 
 // pullFrom shows what Podman says of its progress, and keeps the last of it for the error.
 func (s *setup) pullFrom(p *podman, from string) (id string, err error) {
+	defer os.RemoveAll(filepath.Join(p.in(blobs), near))
+	if from, err = p.near(from); err != nil {
+		return "", err
+	}
 	args := []string{"pull", from}
 	if !strings.HasPrefix(from, "docker://") {
 		args = append(args, "--quiet") // what is read from the node's own disk needs no progress
 	}
 	cmd := p.command(args...)
-	out, err := os.CreateTemp(p.in("blobs"), "pull-")
+	cmd.Dir = p.in(blobs)
+	out, err := os.CreateTemp(cmd.Dir, "pull-")
 	if err != nil {
 		return "", err
 	}
@@ -324,6 +329,35 @@ func (s *setup) pullFrom(p *podman, from string) (id string, err error) {
 		return "", errors.New("podman does not say what it is known by")
 	}
 	return strings.TrimPrefix(lines[len(lines)-1], "sha256:"), nil
+}
+
+const near = "image"
+
+// near puts an image that is in a folder or an OCI archive where Podman names it well, and gives its name there, for a Podman that runs in
+// the folder of blobs. Podman makes a name of the path of a folder, which it refuses for its capitals. It would unpack an archive twice,
+// once of that into /var/tmp whatever TMPDIR says, where it stays when the step is killed meanwhile.
+func (p *podman) near(from string) (string, error) {
+	kind, path, _ := strings.Cut(from, ":")
+	tag := ""
+	if strings.HasPrefix(kind, "oci") {
+		if path, tag, _ = strings.Cut(path, ":"); tag != "" {
+			tag = ":" + tag
+		}
+	}
+	dir := filepath.Join(p.in(blobs), near)
+	switch kind {
+	case "oci", "dir":
+		return kind + ":" + near + tag, os.Symlink(path, dir)
+	case "oci-archive":
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return "", err
+		}
+		cmd := exec.Command(program("tar"), "--extract", "--file", path, "--directory", dir)
+		cmd.Env = p.env
+		_, err := output(cmd)
+		return "oci:" + near + tag, err
+	}
+	return from, nil
 }
 
 // lastWords passes lines on, and keeps those that Podman calls errors.

@@ -119,7 +119,7 @@ func waitNotes(v *state.View, j *pb.JobRecord, array *record.Array, reserved []s
 			array.Active, j.ArrayJobId, array.Limit, j.ArrayJobId)
 	}
 	if j.Dependency != "" {
-		say("waits for %s", j.DependencyShown)
+		say("waits for %s", firstConditions(j.DependencyShown))
 		out = append(out, dependencyNotes(v, j)...)
 	}
 	if j.DependencyNever {
@@ -142,6 +142,23 @@ func typed(j *pb.JobRecord) string {
 		return fmt.Sprintf("%d_[%s]", j.ArrayJobId, set)
 	}
 	return state.JobName(j)
+}
+
+// firstConditions is a dependency as squeue shows it, without those beyond maxNamed: there may be thousands.
+func firstConditions(shown string) string {
+	end, separators := 0, 0
+	for i, c := range shown {
+		if c != ',' && c != '?' {
+			continue
+		}
+		if separators++; separators == maxNamed {
+			end = i
+		}
+	}
+	if separators < maxNamed {
+		return shown
+	}
+	return fmt.Sprintf("%s and %d more; scontrol show job shows all", shown[:end], separators+1-maxNamed)
 }
 
 // dependencyNotes say how far the jobs have got that j waits for: of an array, how many of its tasks have not ended.
@@ -186,5 +203,5 @@ func dependencyNotes(v *state.View, j *pb.JobRecord) (out []string) {
 	return out
 }
 
-// maxNamed bounds how many running jobs an explanation names.
+// maxNamed bounds how many running jobs and conditions an explanation names.
 const maxNamed = 10

@@ -31,8 +31,13 @@ func TestMigration(t *testing.T) {
 // slurm is a site on which Slurm runs, or ran.
 type slurm struct {
 	*site
-	conf string
+	conf     string
+	accounts string // what accounts says, by Slurm
 }
+
+// accounts shows who may use how much.
+const accounts = `sacctmgr -nP show assoc format=account,user,share,grptres,maxjobs,qos | sort
+sacctmgr -nP show qos format=name,priority,maxjobspu,maxwall | sort`
 
 // where is what each of its jobs tells: whose commands it has, on which node it is, as whom, and whether Prolog was run.
 const where = `--output=%j.out --wrap 'readlink -f $(command -v sbatch)
@@ -56,6 +61,9 @@ func (m *slurm) install() {
 		"ProctrackType=proctrack/linuxproc",
 		"TaskPlugin=task/none",
 		"JobAcctGatherType=jobacct_gather/none",
+		"AccountingStorageType=accounting_storage/slurmdbd",
+		"AccountingStorageHost=" + m.head.addr,
+		"AccountingStorageEnforce=associations,limits,qos",
 		"SelectType=select/cons_tres",
 		"SelectTypeParameters=CR_CPU",
 		"SlurmdParameters=config_overrides",
@@ -65,7 +73,7 @@ func (m *slurm) install() {
 		"NodeName=old2 NodeAddr=" + m.n1.addr + " CPUs=2 RealMemory=1000 State=UNKNOWN",
 		"PartitionName=main Nodes=old2 Default=YES MaxTime=1:00:00 State=UP",
 	}, "\n") + "\n"
-	want := map[*host]string{m.head: "slurmctld slurm-client munge", m.n1: "slurmd slurm-client munge", m.login: "slurm-client munge"}
+	want := map[*host]string{m.head: "slurmctld slurmdbd mariadb-server slurm-client munge", m.n1: "slurmd slurm-client munge", m.login: "slurm-client munge"}
 	// The packages lie in the root's apt cache.
 	const line = `set -e
 mkdir -p /etc/slurm && cat >/etc/slurm/slurm.conf
@@ -95,6 +103,26 @@ systemctl restart munge`
 	if m.t.Failed() {
 		return
 	}
+	m.head.do("root", `set -e
+cat >/etc/slurm/slurmdbd.conf <<end
+AuthType=auth/munge
+DbdHost=old1
+SlurmUser=slurm
+PidFile=/run/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageUser=slurm
+StoragePass=secret
+end
+chown slurm: /etc/slurm/slurmdbd.conf && chmod 600 /etc/slurm/slurmdbd.conf
+mariadb -e "CREATE DATABASE slurm_acct_db; GRANT ALL ON slurm_acct_db.* TO slurm@localhost IDENTIFIED BY \"secret\""
+systemctl restart slurmdbd`)
+	m.head.until("slurmdbd answers", "root", "sacctmgr -nP show cluster && echo yes", func(out string) bool { return strings.HasSuffix(out, "yes") })
+	m.head.do("root", `set -e
+sacctmgr -i add cluster lab
+sacctmgr -i add qos urgent priority=100 maxjobsperuser=2 maxwall=2:00:00
+sacctmgr -i add account vision description=vision organization=lab fairshare=20 grptres=cpu=2
+sacctmgr -i add user alice account=vision maxjobs=4 qos=normal,urgent`)
+	m.accounts = m.head.do("root", accounts)
 	m.head.do("root", "systemctl restart slurmctld")
 	m.n1.do("root", "systemctl restart slurmd")
 	m.runs("/usr/bin/sbatch")
@@ -125,7 +153,7 @@ func (m *slurm) busy(f func(id string)) {
 func (m *slurm) look(inv string) {
 	r := m.play(inv, "migrate.yml")
 	m.unchanged(r)
-	for _, words := range []string{"slurm.conf", "there is no slurmdbd that answers"} {
+	for _, words := range []string{"slurm.conf", "Accounts: 3 accounts and users of slurmdbd are kept"} {
 		if !r.says(words) {
 			m.t.Errorf("nobody says %q:\n%s", words, r.out)
 		}
@@ -139,13 +167,16 @@ func (m *slurm) look(inv string) {
 func (m *slurm) there(inv string) {
 	m.good(inv, "migrate.yml", "-e", "sluice_migrate=yes")
 	for _, h := range []*host{m.head, m.n1} {
-		if out, _ := h.run("root", "pgrep -l slurm.*d"); out != "" {
+		if out, _ := h.run("root", "pgrep -lx 'slurm(ctl)?d'"); out != "" {
 			m.t.Errorf("on %s Slurm runs still: %s", h.name, out)
 		}
 	}
 	m.runs("/usr/bin/sluice")
 	if out := m.login.do("alice", "srun sh -c 'echo $SLURMD_NODENAME'; salloc --quiet srun hostname"); out != "old2\nold2" {
 		m.t.Errorf("srun and salloc say %q", out)
+	}
+	if got := m.head.do("root", accounts); got != m.accounts {
+		m.t.Errorf("Slurm said of the accounts:\n%s\nSluice says:\n%s", m.accounts, got)
 	}
 	m.unchanged(m.play(inv, "site.yml"))
 	m.unchanged(m.play(inv, "migrate.yml")) // which looks at what was moved away

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/clock"
 	"github.com/sluice-hpc/sluice/internal/failpoint"
 	"github.com/sluice-hpc/sluice/noded/agent"
-	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/privsep"
 	"github.com/sluice-hpc/sluice/noded/root"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
@@ -46,7 +46,7 @@ func (n *node) start(ctx context.Context, a agent.Action) {
 
 // withDevices has the devices of a launch made ready, and gives it with the devices that there are then; on an error, as it was.
 func (n *node) withDevices(ctx context.Context, l *pb.LaunchSpec) (*pb.LaunchSpec, error) {
-	a, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Prepare{Prepare: &nodepb.Prepare{Key: l.Key, Devices: devicesOf(l)}}})
+	a, err := n.root.Call(ctx, &nodepb.Request{What: &nodepb.Request_Prepare{Prepare: &nodepb.Prepare{Key: l.Key, Devices: devicesOf(l)}}})
 	if err != nil {
 		return l, err
 	}
@@ -96,7 +96,7 @@ func (n *node) prepare(ctx context.Context, l *pb.LaunchSpec, set *pb.NodeSettin
 			verdict = pb.VerdictLaunchFailed
 		}
 	}
-	if err == nil || errors.Is(err, orders.ErrGone) { // gone: the next daemon starts over
+	if err == nil || errors.Is(err, privsep.ErrGone) { // gone: the next daemon starts over
 		return err
 	}
 	exit := &pb.ExitRecord{Key: b.Key, Verdict: verdict, Detail: err.Error(), StartNs: l.StartNs, EndNs: time.Now().UnixNano()}
@@ -117,7 +117,7 @@ func (n *node) prepare(ctx context.Context, l *pb.LaunchSpec, set *pb.NodeSettin
 // fail records the end of a step that never began.
 func (n *node) fail(b *pb.Bundle, exit *pb.ExitRecord) error {
 	f := &nodepb.Fail{Bundle: root.Brief(b), Exit: exit}
-	_, err := n.root.Call(context.Background(), &nodepb.Order{What: &nodepb.Order_Fail{Fail: f}})
+	_, err := n.root.Call(context.Background(), &nodepb.Request{What: &nodepb.Request_Fail{Fail: f}})
 	return err
 }
 
@@ -138,19 +138,19 @@ func (n *node) prolog(ctx context.Context, l *pb.LaunchSpec, set *pb.NodeSetting
 
 // hook has a program of the administrator run, and waits for its end.
 func (n *node) hook(ctx context.Context, h *nodepb.Hook) (*nodepb.Answer, error) {
-	return n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Hook{Hook: h}})
+	return n.root.Call(ctx, &nodepb.Request{What: &nodepb.Request_Hook{Hook: h}})
 }
 
 // launch gives a step to a shim. refused: the policy of this node is against it, which is the job's to know.
 func (n *node) launch(ctx context.Context, b *pb.Bundle, script []byte) (refused bool, err error) {
 	failpoint.Hit("noded.launch")
 	for try := range launchTries {
-		a, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Launch{Launch: &nodepb.Launch{Bundle: b, Script: script}}})
+		a, err := n.root.Call(ctx, &nodepb.Request{What: &nodepb.Request_Launch{Launch: &nodepb.Launch{Bundle: b, Script: script}}})
 		if err == nil {
 			failpoint.Hit("noded.launched")
 			return false, nil
 		}
-		if ctx.Err() != nil || try == launchTries-1 || a.GetRefused() || errors.Is(err, orders.ErrGone) {
+		if ctx.Err() != nil || try == launchTries-1 || a.GetRefused() || errors.Is(err, privsep.ErrGone) {
 			return a.GetRefused(), err
 		}
 		n.log.Warn("cannot launch a job: trying again", "job", b.Key.JobId, "err", err)
@@ -172,7 +172,7 @@ func pause(ctx context.Context, d time.Duration) {
 // launched: the runner has the step, or could not even note that it failed.
 func (n *node) launched(ctx context.Context, j *job, err error) {
 	j.launching = false
-	if errors.Is(err, orders.ErrGone) {
+	if errors.Is(err, privsep.ErrGone) {
 		return // and so do we
 	}
 	if err != nil && ctx.Err() == nil {
@@ -206,7 +206,7 @@ func (n *node) control(ctx context.Context, j *job, a agent.Action) {
 	j.busy = true
 	order := n.withLimit(j.key, withoutLaunch(a.Order))
 	n.within(ctx, n.signals, func() func() {
-		_, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Control{Control: order}})
+		_, err := n.root.Call(ctx, &nodepb.Request{What: &nodepb.Request_Control{Control: order}})
 		return func() {
 			j.busy = false
 			if err == nil {
@@ -248,7 +248,7 @@ func (n *node) forget(ctx context.Context, j *job) {
 	j.busy = true
 	n.work(ctx, func() func() {
 		failpoint.Hit("noded.forget")
-		_, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Forget{Forget: &nodepb.Forget{Key: j.key.Proto()}}})
+		_, err := n.root.Call(ctx, &nodepb.Request{What: &nodepb.Request_Forget{Forget: &nodepb.Forget{Key: j.key.Proto()}}})
 		return func() {
 			j.busy = false
 			if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/mtls"
 	"github.com/sluice-hpc/sluice/internal/version"
 	"github.com/sluice-hpc/sluice/noded/greet"
-	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/privsep"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 )
 
@@ -22,11 +22,11 @@ type certificate struct {
 	followed *greet.Followed
 }
 
-func newCertificate(root *orders.Client, about *nodepb.Welcome) (*certificate, error) {
+func newCertificate(root *privsep.Client, about *nodepb.Welcome) (*certificate, error) {
 	c := &certificate{renewed: make(chan struct{}, 1), signs: make(chan string, 1)}
 	c.followed = greet.NewFollowed(about.Node, version.Generation{Cluster: about.Followed.GetClusterId(),
 		Number: about.Followed.GetGeneration()}, func(g version.Generation, refused string) error {
-		_, err := root.Call(context.Background(), &nodepb.Order{What: &nodepb.Order_Follow{Follow: &nodepb.Follow{ClusterId: g.Cluster,
+		_, err := root.Call(context.Background(), &nodepb.Request{What: &nodepb.Request_Follow{Follow: &nodepb.Follow{ClusterId: g.Cluster,
 			Generation: g.Number, Refused: refused}}})
 		return err
 	})
@@ -55,7 +55,7 @@ func (c *certificate) signed(authority string) {
 
 // keep renews the certificate of a login host, which is no node and has no loop, until it is stopped. The answers to its commands say when
 // another authority signs.
-func (c *certificate) keep(ctx context.Context, root *orders.Client, about *nodepb.Welcome, log *slog.Logger) (stop func()) {
+func (c *certificate) keep(ctx context.Context, root *privsep.Client, about *nodepb.Welcome, log *slog.Logger) (stop func()) {
 	r := &renewal{}
 	if err := r.begin(mtls.Files{Authority: about.Ca, Certificate: about.Certificate, Key: about.Key}); err != nil {
 		log.Error("the certificate of this host will not be renewed", "err", err)
@@ -85,7 +85,7 @@ func (c *certificate) keep(ctx context.Context, root *orders.Client, about *node
 	return func() { cancel(); <-done }
 }
 
-func (c *certificate) renew(ctx context.Context, r *renewal, root *orders.Client, about *nodepb.Welcome, log *slog.Logger) {
+func (c *certificate) renew(ctx context.Context, r *renewal, root *privsep.Client, about *nodepb.Welcome, log *slog.Logger) {
 	f, err := nextCertificate(ctx, root, about.Controllers, c)
 	if err == nil {
 		err = errors.Join(c.replace(f), r.begin(f))

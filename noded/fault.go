@@ -63,7 +63,7 @@ func (n *node) noticeSilence(ctx context.Context, answered <-chan struct{}) {
 }
 
 func (n *node) findFault(ctx context.Context, all bool) (string, error) {
-	a, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Check{Check: &nodepb.Check{All: all}}})
+	a, err := n.root.Call(ctx, &nodepb.Request{What: &nodepb.Request_Check{Check: &nodepb.Check{All: all}}})
 	return a.GetFault(), err
 }
 

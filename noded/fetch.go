@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/version"
 	"github.com/sluice-hpc/sluice/noded/hostconf"
 	"github.com/sluice-hpc/sluice/noded/link"
-	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/privsep"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
@@ -45,7 +45,7 @@ func Fetch(ctx context.Context, o FetchOptions) (*hostconf.Bundle, error) {
 
 // once is one noded-link, which ends when it has brought a configuration, or brings one that is refused.
 func (o *FetchOptions) once(ctx context.Context) (*hostconf.Bundle, error) {
-	ours, theirs, err := orders.Pair()
+	ours, theirs, err := privsep.Pair()
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (o *FetchOptions) once(ctx context.Context) (*hostconf.Bundle, error) {
 }
 
 func (o *FetchOptions) take(conn net.Conn) (*hostconf.Bundle, error) {
-	out, err := orders.Append(nil, &nodepb.Word{What: &nodepb.Word_Welcome{Welcome: &nodepb.Welcome{Node: o.NodeName,
+	out, err := privsep.Append(nil, &nodepb.Word{What: &nodepb.Word_Welcome{Welcome: &nodepb.Welcome{Node: o.NodeName,
 		Controllers: o.Controllers, Ca: o.Files.Authority, Certificate: o.Files.Certificate, Key: o.Files.Key, First: true,
 		Build: version.Ours.String()}}})
 	if err != nil {
@@ -82,11 +82,11 @@ func (o *FetchOptions) take(conn net.Conn) (*hostconf.Bundle, error) {
 	if _, err := conn.Write(out); err != nil {
 		return nil, err
 	}
-	raw, err := orders.Read(bufio.NewReader(conn), orders.MaxOrder)
+	raw, err := privsep.Read(bufio.NewReader(conn), privsep.MaxRequest)
 	if err != nil {
 		return nil, fmt.Errorf("noded-link has gone: %w", err)
 	}
-	order := &nodepb.Order{}
+	order := &nodepb.Request{}
 	if err := proto.Unmarshal(raw, order); err != nil || order.GetConfiguration() == nil {
 		return nil, errors.New("noded-link has brought something else than a configuration")
 	}
@@ -104,7 +104,7 @@ func (o *FetchOptions) within(ctx context.Context, f *os.File) (wait func() erro
 }
 
 // fetch is what noded-link does of it: it passes on what the controller gives until the other half has had enough.
-func fetch(ctx context.Context, client *orders.Client, about *nodepb.Welcome, log *slog.Logger) error {
+func fetch(ctx context.Context, client *privsep.Client, about *nodepb.Welcome, log *slog.Logger) error {
 	tls, err := mtls.HostFrom(mtls.Files{Authority: about.Ca, Certificate: about.Certificate, Key: about.Key})
 	if err != nil {
 		client.Close()
@@ -117,7 +117,7 @@ func fetch(ctx context.Context, client *orders.Client, about *nodepb.Welcome, lo
 	go func() {
 		defer close(done)
 		link.Configurations(ctx, link.Options{Controllers: about.Controllers, TLS: tls, Log: log}, func(c *pb.Configuration) {
-			client.Tell(&nodepb.Order{What: &nodepb.Order_Configuration{Configuration: c}})
+			client.Tell(&nodepb.Request{What: &nodepb.Request_Configuration{Configuration: c}})
 		})
 	}()
 	select {
@@ -143,7 +143,7 @@ func (n *node) configured(c *pb.ConfigurationState) {
 // offer passes on a configuration. It is kept until it is in force: what kept it from that, such as a full disk, may pass.
 func (n *node) offer(c *pb.Configuration) {
 	n.offered = c
-	n.root.Tell(&nodepb.Order{What: &nodepb.Order_Configuration{Configuration: c}})
+	n.root.Tell(&nodepb.Request{What: &nodepb.Request_Configuration{Configuration: c}})
 }
 
 // offerAgain is done with each heartbeat.

@@ -15,7 +15,7 @@ func (n *node) lookAtSteps(ctx context.Context) {
 	}
 	n.looking = true
 	n.work(ctx, func() func() {
-		a, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Look{Look: &nodepb.Look{}}})
+		a, err := n.root.Call(ctx, &nodepb.Request{What: &nodepb.Request_Look{Look: &nodepb.Look{}}})
 		return func() {
 			n.looking, n.usages, n.seen = false, nil, nil
 			if err != nil {

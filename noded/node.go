@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/sluice-hpc/sluice/noded/link"
-	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/privsep"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -33,7 +33,7 @@ const (
 type node struct {
 	o       linkOptions
 	log     *slog.Logger
-	root    *orders.Client
+	root    *privsep.Client
 	about   *nodepb.Welcome // what the root half said of this node
 	cert    *certificate
 	renewal renewal

@@ -28,8 +28,8 @@ import (
 	"github.com/sluice-hpc/sluice/internal/version"
 	"github.com/sluice-hpc/sluice/noded/gpu"
 	"github.com/sluice-hpc/sluice/noded/hw"
-	"github.com/sluice-hpc/sluice/noded/orders"
 	"github.com/sluice-hpc/sluice/noded/policy"
+	"github.com/sluice-hpc/sluice/noded/privsep"
 	"github.com/sluice-hpc/sluice/noded/relay"
 	"github.com/sluice-hpc/sluice/noded/root"
 	"github.com/sluice-hpc/sluice/noded/step"
@@ -254,7 +254,7 @@ func (o *Options) serve(ctx context.Context, r *root.Root) error {
 
 // one is the life of one noded-link.
 func (o *Options) one(ctx context.Context, r *root.Root) error {
-	ours, theirs, err := orders.Pair()
+	ours, theirs, err := privsep.Pair()
 	if err != nil {
 		return err
 	}
@@ -316,7 +316,7 @@ func LinkFrom(ctx context.Context, conn net.Conn, prober hw.Prober, log *slog.Lo
 }
 
 func serve(ctx context.Context, conn net.Conn, sockets Sockets, o linkOptions, log *slog.Logger) error {
-	client, about, err := orders.Dial(conn)
+	client, about, err := privsep.Dial(conn)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/trusted"
 	"github.com/sluice-hpc/sluice/noded/hostconf"
 	"github.com/sluice-hpc/sluice/noded/link"
-	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/privsep"
 	"github.com/sluice-hpc/sluice/noded/relay"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -58,7 +58,7 @@ func (o *Options) jobSocket() string {
 }
 
 // startRelay serves the commands of this host until ctx ends.
-func startRelay(ctx context.Context, root *orders.Client, about *nodepb.Welcome, cert *certificate,
+func startRelay(ctx context.Context, root *privsep.Client, about *nodepb.Welcome, cert *certificate,
 	listen func() (*net.UnixListener, error), log *slog.Logger) (ended <-chan struct{}, err error) {
 	done := make(chan struct{})
 	if !about.Relay {
@@ -87,7 +87,7 @@ func startRelay(ctx context.Context, root *orders.Client, about *nodepb.Welcome,
 }
 
 // login is noded-link of a login host: it ends with its root half. A host without files of its own follows the controller's.
-func login(ctx context.Context, root *orders.Client, about *nodepb.Welcome, cert *certificate, log *slog.Logger,
+func login(ctx context.Context, root *privsep.Client, about *nodepb.Welcome, cert *certificate, log *slog.Logger,
 	level *slog.LevelVar) error {
 	if level != nil {
 		level.Set(slog.Level(about.LogLevel))
@@ -114,7 +114,7 @@ func login(ctx context.Context, root *orders.Client, about *nodepb.Welcome, cert
 
 // follower has the root half told of each configuration that the controller puts in force.
 type follower struct {
-	root *orders.Client
+	root *privsep.Client
 
 	mu      sync.Mutex
 	offered *pb.Configuration // nil: it is in force
@@ -124,7 +124,7 @@ type follower struct {
 // offerPause is how long a configuration that could not be put in force, perhaps for a full disk, is left alone.
 const offerPause = time.Minute
 
-func follow(ctx context.Context, root *orders.Client, about *nodepb.Welcome, cert *certificate, log *slog.Logger) (f *follower,
+func follow(ctx context.Context, root *privsep.Client, about *nodepb.Welcome, cert *certificate, log *slog.Logger) (f *follower,
 	stop func()) {
 	f = &follower{root: root}
 	ctx, cancel := context.WithCancel(ctx)
@@ -147,7 +147,7 @@ func (f *follower) offer(c *pb.Configuration) {
 	f.mu.Lock()
 	f.offered = c
 	f.mu.Unlock()
-	f.root.Tell(&nodepb.Order{What: &nodepb.Order_Configuration{Configuration: c}})
+	f.root.Tell(&nodepb.Request{What: &nodepb.Request_Configuration{Configuration: c}})
 }
 
 // took takes in what became of a configuration. What kept it from being in force may pass.
@@ -173,7 +173,7 @@ func (f *follower) took(c *pb.ConfigurationState) {
 
 // names remembers for a while what the root half has said of users: it may have to ask a directory service.
 type names struct {
-	root *orders.Client
+	root *privsep.Client
 
 	mu    sync.Mutex
 	known map[uint32]name
@@ -199,9 +199,9 @@ func (n *names) find(ctx context.Context, uid uint32) (string, error) {
 	if ok && now.Before(have.until) {
 		return have.text, nil
 	}
-	a, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Who{Who: &nodepb.Who{Uid: uid}}})
+	a, err := n.root.Call(ctx, &nodepb.Request{What: &nodepb.Request_Who{Who: &nodepb.Who{Uid: uid}}})
 	switch {
-	case errors.Is(err, orders.ErrGone):
+	case errors.Is(err, privsep.ErrGone):
 		return "", err
 	case err != nil && ok: // the directory does not answer at present
 		return have.text, nil

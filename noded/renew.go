@@ -10,7 +10,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/internal/mtls"
 	"github.com/sluice-hpc/sluice/noded/link"
-	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/privsep"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 )
 
@@ -109,8 +109,8 @@ func (n *node) renewCertificate(ctx context.Context) {
 }
 
 // nextCertificate has noded-root make a key, the controller certify it, and noded-root keep that.
-func nextCertificate(ctx context.Context, root *orders.Client, controllers []string, cert *certificate) (f mtls.Files, err error) {
-	a, err := root.Call(ctx, &nodepb.Order{What: &nodepb.Order_MakeKey{MakeKey: &nodepb.MakeKey{}}})
+func nextCertificate(ctx context.Context, root *privsep.Client, controllers []string, cert *certificate) (f mtls.Files, err error) {
+	a, err := root.Call(ctx, &nodepb.Request{What: &nodepb.Request_MakeKey{MakeKey: &nodepb.MakeKey{}}})
 	if err != nil {
 		return f, err
 	}
@@ -123,7 +123,7 @@ func nextCertificate(ctx context.Context, root *orders.Client, controllers []str
 	if err != nil {
 		return f, err
 	}
-	a, err = root.Call(ctx, &nodepb.Order{What: &nodepb.Order_Certify{Certify: &nodepb.Certify{Certificate: reply.Certificate,
+	a, err = root.Call(ctx, &nodepb.Request{What: &nodepb.Request_Certify{Certify: &nodepb.Certify{Certificate: reply.Certificate,
 		Authorities: reply.Authorities}}})
 	if err != nil {
 		return f, err

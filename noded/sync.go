@@ -47,7 +47,7 @@ func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 		}
 	}
 	if m.GetSettings() != nil && n.heard { // scontrol reconfigure: slurm.conf may name another log here, too
-		n.root.Tell(&nodepb.Order{What: &nodepb.Order_Reopen{Reopen: &nodepb.Reopen{}}})
+		n.root.Tell(&nodepb.Request{What: &nodepb.Request_Reopen{Reopen: &nodepb.Reopen{}}})
 	}
 	first := !n.taken && m.GetSettings() != nil
 	n.taken = n.taken || first
@@ -64,7 +64,7 @@ func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 	n.log.Debug("orders", "steps", len(m.GetSteps()), "full", m.GetFull(), "settings", m.GetSettings() != nil)
 	if m.GetShutdown() {
 		n.log.Info("ending, as the controller says")
-		n.root.Tell(&nodepb.Order{What: &nodepb.Order_Stop{Stop: &nodepb.Stop{}}})
+		n.root.Tell(&nodepb.Request{What: &nodepb.Request_Stop{Stop: &nodepb.Stop{}}})
 		return
 	}
 	if r := m.GetReboot(); r != nil {
@@ -81,7 +81,7 @@ func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 func (n *node) recall(ctx context.Context, o *pb.HistoryOrder) {
 	to := n.stream
 	n.work(ctx, func() func() {
-		a, err := n.root.Call(ctx, &nodepb.Order{What: &nodepb.Order_History{History: &nodepb.History{Above: o.Above}}})
+		a, err := n.root.Call(ctx, &nodepb.Request{What: &nodepb.Request_History{History: &nodepb.History{Above: o.Above}}})
 		return func() {
 			if err == nil && n.stream == to {
 				n.history = &pb.NodeHistory{Restored: o.Restored, Ended: a.Ended, LostUpTo: a.LostUpTo, LostUntilNs: a.LostUntilNs}
@@ -98,7 +98,7 @@ func (n *node) adopt(s *pb.NodeSettings) error {
 				"anew, remove the spool (SlurmdSpoolDir) after its jobs have ended",
 			s.Cluster, s.ClusterId, n.about.Node, n.settings.GetCluster(), n.clusterID)
 	}
-	n.root.Tell(&nodepb.Order{What: &nodepb.Order_Settings{Settings: s}})
+	n.root.Tell(&nodepb.Request{What: &nodepb.Request_Settings{Settings: s}})
 	n.settings = s
 	n.private.Store(namesPrivate(s))
 	n.renewal.replaced(s.Authority)

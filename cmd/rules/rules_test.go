@@ -74,7 +74,7 @@ var importRules = []rule{
 	// The half of the node daemon with root's rights has nothing of the half that talks to the network.
 	{in: "noded/root", never: []string{"noded/link"}},
 	{in: "noded/metrics", may: []string{"conf/", "internal/", "proto/"}},
-	{in: "noded/orders", may: []string{"conf/", "internal/", "proto/"}},
+	{in: "noded/privsep", may: []string{"conf/", "internal/", "proto/"}},
 	{in: "noded/policy", may: []string{"conf/", "internal/", "proto/"}},
 	{in: "client", never: []string{"ctld/", "noded/", "sched/"}},
 	// A command stands alone; what two of them need is in command or view.

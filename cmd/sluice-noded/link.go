@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-hpc/sluice/noded"
 	"github.com/sluice-hpc/sluice/noded/confine"
 	"github.com/sluice-hpc/sluice/noded/hw"
-	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/privsep"
 	"github.com/sluice-hpc/sluice/noded/relay"
 )
 
@@ -133,7 +133,7 @@ func linkRun(args []string) error {
 	debug.SetGCPercent(400) // as of noded-root
 	// One goroutine decides and the others wait for a socket: waking a second thread costs more than doing things in turn.
 	runtime.GOMAXPROCS(1)
-	conn, err := orders.FromFD(linkFD)
+	conn, err := privsep.FromFD(linkFD)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/mtls"
 	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/hw"
-	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/privsep"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
@@ -40,7 +40,7 @@ type life struct {
 	boot  string
 	began time.Time
 	conn  net.Conn
-	out   *orders.Outbox
+	out   *privsep.Outbox
 	gone  chan struct{}
 
 	rebooting bool // of serve
@@ -55,7 +55,7 @@ func (m *machine) start(conn net.Conn) *life {
 	now := time.Now()
 	// As random as it has to be: a process that is started again speaks for machines that have lost all jobs.
 	boot := fmt.Sprintf("%08x-%04x-4000-8000-%012x", uint32(now.Unix()), uint16(m.boots), m.number<<20|uint64(now.Nanosecond()>>10))
-	return &life{m: m, boot: boot, began: now, conn: conn, out: orders.NewOutbox(), gone: make(chan struct{}),
+	return &life{m: m, boot: boot, began: now, conn: conn, out: privsep.NewOutbox(), gone: make(chan struct{}),
 		steps: map[agent.Key]*step{}}
 }
 
@@ -92,11 +92,11 @@ func (l *life) serve() {
 	}()
 	in := bufio.NewReaderSize(l.conn, 4<<10)
 	for {
-		b, err := orders.Read(in, orders.MaxOrder)
+		b, err := privsep.Read(in, privsep.MaxRequest)
 		if err != nil {
 			break
 		}
-		o := &nodepb.Order{}
+		o := &nodepb.Request{}
 		if proto.Unmarshal(b, o) != nil || !l.take(o) {
 			break
 		}
@@ -129,29 +129,29 @@ func (l *life) welcome() *nodepb.Welcome {
 }
 
 // take carries out an order; false: the daemon ends with it.
-func (l *life) take(o *nodepb.Order) bool {
+func (l *life) take(o *nodepb.Request) bool {
 	a := &nodepb.Answer{Id: o.Id}
 	switch w := o.What.(type) {
-	case *nodepb.Order_Settings, *nodepb.Order_Reopen, *nodepb.Order_Cancel:
+	case *nodepb.Request_Settings, *nodepb.Request_Reopen, *nodepb.Request_Cancel:
 		return true
-	case *nodepb.Order_Stop:
+	case *nodepb.Request_Stop:
 		return false
-	case *nodepb.Order_Hook: // programs of the administrator are said to have run
+	case *nodepb.Request_Hook: // programs of the administrator are said to have run
 		if w.Hook.Kind == nodepb.HookKind_HOOK_REBOOT {
 			l.rebooting = true
 			return false
 		}
-	case *nodepb.Order_Launch:
+	case *nodepb.Request_Launch:
 		l.launch(w.Launch)
-	case *nodepb.Order_Fail:
+	case *nodepb.Request_Fail:
 		l.fail(w.Fail)
-	case *nodepb.Order_Control:
+	case *nodepb.Request_Control:
 		l.control(w.Control)
-	case *nodepb.Order_Forget:
+	case *nodepb.Request_Forget:
 		l.forget(agent.KeyOf(w.Forget.Key))
-	case *nodepb.Order_Look:
+	case *nodepb.Request_Look:
 		a.Usage = l.look()
-	case *nodepb.Order_Prepare:
+	case *nodepb.Request_Prepare:
 		a.Devices = w.Prepare.Devices
 	}
 	l.say(&nodepb.Word{What: &nodepb.Word_Answer{Answer: a}})

@@ -12,20 +12,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-hpc/sluice/noded/orders"
 	"github.com/sluice-hpc/sluice/noded/policy"
+	"github.com/sluice-hpc/sluice/noded/privsep"
 	"github.com/sluice-hpc/sluice/noded/step"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// flood writes orders that make gives until the connection ends, and gives how many there were.
-func flood(t *testing.T, conn net.Conn, make func(i uint64) *nodepb.Order) (n uint64) {
+// flood writes requests that make gives until the connection ends, and gives how many there were.
+func flood(t *testing.T, conn net.Conn, make func(i uint64) *nodepb.Request) (n uint64) {
 	t.Helper()
 	for ; ; n++ {
 		o := make(n)
 		o.Id = n + 1
-		raw, err := orders.Append(nil, o)
+		raw, err := privsep.Append(nil, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func flood(t *testing.T, conn net.Conn, make func(i uint64) *nodepb.Order) (n ui
 			return n
 		}
 		if n > 1<<20 {
-			t.Fatal("a million orders were taken")
+			t.Fatal("a million requests were taken")
 		}
 	}
 }
@@ -48,23 +48,23 @@ func deaf(t *testing.T, r *Root) (net.Conn, chan error) {
 	return conn, ended
 }
 
-// TestAnswersThatNobodyReads: a noded-link that gives orders and reads nothing is cut off before that costs much memory.
+// TestAnswersThatNobodyReads: a noded-link that gives requests and reads nothing is cut off before that costs much memory.
 func TestAnswersThatNobodyReads(t *testing.T) {
 	r := newRoot(t, newNoSteps(), policy.Policy{})
 	conn, ended := deaf(t, r)
 	ids := strings.Repeat("x", 512<<10) // said again with each answer
-	n := flood(t, conn, func(uint64) *nodepb.Order {
-		return prepareOrder(&pb.GresDevice{Name: "license", Count: 1, Id: ids})
+	n := flood(t, conn, func(uint64) *nodepb.Request {
+		return prepareRequest(&pb.GresDevice{Name: "license", Count: 1, Id: ids})
 	})
 	if err := <-ended; err == nil || n < 50 {
-		t.Errorf("after %d orders it ended with %v", n, err)
+		t.Errorf("after %d requests it ended with %v", n, err)
 	}
-	if most := uint64(2*(orders.MaxUnread+orders.MostUnderWay)) / uint64(len(ids)); n > most {
+	if most := uint64(2*(privsep.MaxUnread+privsep.MostUnderWay)) / uint64(len(ids)); n > most {
 		t.Errorf("%d answers of half a MiB were kept", n)
 	}
 }
 
-// hungSteps is a runner whose disk does not answer, but for orders about steps that run.
+// hungSteps is a runner whose disk does not answer, but for requests about steps that run.
 type hungSteps struct {
 	*noSteps
 	answers chan struct{} // closed: it does
@@ -78,7 +78,7 @@ func (s *hungSteps) Launch(ctx context.Context, b *pb.Bundle, script []byte) err
 }
 
 // largeLaunch is a launch with a script of so many bytes.
-func largeLaunch(job uint32, size int) *nodepb.Order {
+func largeLaunch(job uint32, size int) *nodepb.Request {
 	k := &pb.StepKey{JobId: job, Attempt: 1, Epoch: 3, Step: pb.BatchStep}
 	o := but(func(b *pb.Bundle) { b.Key, b.Cgroup = k, step.Group(k) })
 	o.GetLaunch().Script = make([]byte, size)
@@ -90,12 +90,12 @@ func newHung(t *testing.T) *hungSteps {
 	return s
 }
 
-// TestOrdersPassHungLaunches: while a disk holds up large launches, orders to cancel them and to end steps come through, also those behind
+// TestRequestsPassHungLaunches: while a disk holds up large launches, requests to cancel them and to end steps come through, even behind
 // launches that wait for their turn in noded-link.
-func TestOrdersPassHungLaunches(t *testing.T) {
+func TestRequestsPassHungLaunches(t *testing.T) {
 	steps := newHung(t)
 	r := newRoot(t, steps, policy.Policy{})
-	ours, theirs, err := orders.Pair()
+	ours, theirs, err := privsep.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestOrdersPassHungLaunches(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- r.Serve(t.Context(), ours) }()
-	c, _, err := orders.Dial(conn)
+	c, _, err := privsep.Dial(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,8 +120,8 @@ func TestOrdersPassHungLaunches(t *testing.T) {
 		}()
 	}
 	<-steps.begun
-	if _, err := c.Call(t.Context(), controlOrder(&pb.StepOrder{Key: key(), Want: pb.StepWant_WANT_KILL})); err != nil {
-		t.Errorf("an order to end a step: %v", err)
+	if _, err := c.Call(t.Context(), controlRequest(&pb.StepOrder{Key: key(), Want: pb.StepWant_WANT_KILL})); err != nil {
+		t.Errorf("a request to end a step: %v", err)
 	}
 	if _, err := c.Call(t.Context(), largeLaunch(100, 8<<20)); err == nil {
 		t.Error("a launch beyond the bound was given")
@@ -156,12 +156,12 @@ func TestTooManyLargeOrders(t *testing.T) {
 	r.patience = time.Millisecond // what is held up is not waited for
 	conn, ended := deaf(t, r)
 	defer close(steps.answers)
-	n := flood(t, conn, func(i uint64) *nodepb.Order { return largeLaunch(uint32(i+1), 4<<20) })
+	n := flood(t, conn, func(i uint64) *nodepb.Request { return largeLaunch(uint32(i+1), 4<<20) })
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "large ones") || n < 10 {
-		t.Errorf("after %d orders it ended with %v", n, err)
+		t.Errorf("after %d requests it ended with %v", n, err)
 	}
 	conn, _ = serve(t, r)
-	o := controlOrder(&pb.StepOrder{Key: key(), Want: pb.StepWant_WANT_KILL})
+	o := controlRequest(&pb.StepOrder{Key: key(), Want: pb.StepWant_WANT_KILL})
 	o.Id = 1
 	give(t, conn, o)
 	if a := hear(t, bufio.NewReader(conn), isAnswer).GetAnswer(); a.Error != "" {
@@ -171,12 +171,12 @@ func TestTooManyLargeOrders(t *testing.T) {
 
 // TestOrdersThatGrow: a few bytes of a message may stand for many times their size in memory.
 func TestOrdersThatGrow(t *testing.T) {
-	bombs := map[string]*nodepb.Order{
+	bombs := map[string]*nodepb.Request{
 		"rlimits": but(func(b *pb.Bundle) { b.Rlimits = filled(1<<20, &pb.Rlimit{}) }),
-		"devices": prepareOrder(&pb.GresDevice{}),
-		"a control": controlOrder(&pb.StepOrder{Key: key(),
+		"devices": prepareRequest(&pb.GresDevice{}),
+		"a control": controlRequest(&pb.StepOrder{Key: key(),
 			Signals: filled(1<<16, &pb.Signal{})}),
-		"gres": {What: &nodepb.Order_Settings{Settings: &pb.NodeSettings{Gres: filled(1<<20, &pb.GresConf{})}}},
+		"gres": {What: &nodepb.Request_Settings{Settings: &pb.NodeSettings{Gres: filled(1<<20, &pb.GresConf{})}}},
 	}
 	bombs["devices"].GetPrepare().Devices = filled(1<<16, &pb.GresDevice{})
 	for what, o := range bombs {
@@ -205,11 +205,11 @@ func TestWeight(t *testing.T) {
 	script := largeLaunch(1, 4<<20)
 	script.GetLaunch().Bundle.Env = filled(4000, strings.Repeat("x", 250))
 	groups := but(func(b *pb.Bundle) { b.Groups = filled(100_000, uint32(1)) })
-	devices := prepareOrder(&pb.GresDevice{})
+	devices := prepareRequest(&pb.GresDevice{})
 	devices.GetPrepare().Devices = filled(100_000, &pb.GresDevice{})
 	for what, c := range map[string]struct {
-		order *nodepb.Order
-		ratio int64
+		request *nodepb.Request
+		ratio   int64
 	}{
 		"a large job":    {script, 2},
 		"empty strings":  {but(func(b *pb.Bundle) { b.Argv = make([]string, 200_000) }), 100},
@@ -218,12 +218,12 @@ func TestWeight(t *testing.T) {
 		"rlimits":        {but(func(b *pb.Bundle) { b.Rlimits = filled(100_000, &pb.Rlimit{}) }), 1000},
 	} {
 		t.Run(what, func(t *testing.T) {
-			raw, err := orders.Append(nil, c.order)
+			raw, err := privsep.Append(nil, c.request)
 			if err != nil {
 				t.Fatal(err)
 			}
 			raw = raw[4:]
-			weight, err := orders.Weight(c.order.ProtoReflect().Descriptor(), raw)
+			weight, err := privsep.Weight(c.request.ProtoReflect().Descriptor(), raw)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -255,7 +255,7 @@ func TestStepsAreCounted(t *testing.T) {
 	r := newRoot(t, steps, policy.Policy{})
 	give := func(job uint32, words int) error {
 		k := &pb.StepKey{JobId: job, Attempt: 1}
-		o := failOrder("", k)
+		o := failRequest("", k)
 		o.GetFail().Bundle.Key, o.GetFail().Bundle.JobName = k, strings.Repeat("x", words)
 		_, err := r.fail(t.Context(), o)
 		return err
@@ -268,7 +268,7 @@ func TestStepsAreCounted(t *testing.T) {
 	if give(100, maxKnownBytes/16) == nil {
 		t.Error("what is remembered of steps has no bound in bytes")
 	}
-	if _, err := r.forget(t.Context(), &nodepb.Order{What: &nodepb.Order_Forget{Forget: &nodepb.Forget{
+	if _, err := r.forget(t.Context(), &nodepb.Request{What: &nodepb.Request_Forget{Forget: &nodepb.Forget{
 		Key: &pb.StepKey{JobId: 1, Attempt: 1}}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func TestRebootDoesNotHoldTheNextLink(t *testing.T) {
 	}
 	r.patience = time.Hour
 	conn, ended := serve(t, r)
-	o := hookOrder(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_REBOOT, Program: program})
+	o := hookRequest(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_REBOOT, Program: program})
 	o.Id = 1
 	give(t, conn, o)
 	await("runs")

@@ -41,7 +41,7 @@ func (r *Root) loadFollowed() error {
 }
 
 // follow keeps the generation of a controller that this host follows from now on, and shows why one is not followed.
-func (r *Root) follow(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+func (r *Root) follow(_ context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	f := o.GetFollow()
 	r.mu.Lock()
 	defer r.mu.Unlock()

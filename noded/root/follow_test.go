@@ -17,7 +17,7 @@ func TestFollow(t *testing.T) {
 		return New(t.Context(), Options{Login: true, TLS: dir, Log: slog.New(slog.DiscardHandler), Status: func(s string) { status = s }})
 	}
 	follow := func(r *Root, generation uint64, refused string) error {
-		_, err := r.follow(t.Context(), &nodepb.Order{What: &nodepb.Order_Follow{Follow: &nodepb.Follow{ClusterId: "c",
+		_, err := r.follow(t.Context(), &nodepb.Request{What: &nodepb.Request_Follow{Follow: &nodepb.Follow{ClusterId: "c",
 			Generation: generation, Refused: refused}}})
 		return err
 	}

@@ -29,7 +29,7 @@ const unkillableTimeout = 5 * time.Minute
 
 // hook runs a program. Its name comes from the settings, which a controller has given: the policy judges it each time, because the file may
 // have changed.
-func (r *Root) hook(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+func (r *Root) hook(ctx context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	h := o.GetHook()
 	env, err := r.judge.Env(h.Env, r.fixed)
 	if err != nil {

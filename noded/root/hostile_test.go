@@ -13,8 +13,8 @@ import (
 
 	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/hw"
-	"github.com/sluice-hpc/sluice/noded/orders"
 	"github.com/sluice-hpc/sluice/noded/policy"
+	"github.com/sluice-hpc/sluice/noded/privsep"
 	"github.com/sluice-hpc/sluice/noded/step"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
@@ -77,7 +77,7 @@ func newRoot(t testing.TB, steps Steps, p policy.Policy) *Root {
 // serve connects to it.
 func serve(t testing.TB, r *Root) (conn net.Conn, ended chan error) {
 	t.Helper()
-	ours, theirs, err := orders.Pair()
+	ours, theirs, err := privsep.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,34 +102,36 @@ func good() *pb.Bundle {
 	return &pb.Bundle{Key: key(), Uid: 54321, Gid: 54321, Cgroup: step.Group(key()), Argv: []string{"script"}}
 }
 
-func but(change func(*pb.Bundle)) *nodepb.Order {
+func but(change func(*pb.Bundle)) *nodepb.Request {
 	b := good()
 	change(b)
-	return &nodepb.Order{What: &nodepb.Order_Launch{Launch: &nodepb.Launch{Bundle: b}}}
+	return &nodepb.Request{What: &nodepb.Request_Launch{Launch: &nodepb.Launch{Bundle: b}}}
 }
 
-func prepareOrder(d *pb.GresDevice) *nodepb.Order {
-	return &nodepb.Order{What: &nodepb.Order_Prepare{Prepare: &nodepb.Prepare{Key: key(), Devices: []*pb.GresDevice{d}}}}
+func prepareRequest(d *pb.GresDevice) *nodepb.Request {
+	return &nodepb.Request{What: &nodepb.Request_Prepare{Prepare: &nodepb.Prepare{Key: key(), Devices: []*pb.GresDevice{d}}}}
 }
 
-func failOrder(cgroup string, end *pb.StepKey) *nodepb.Order {
+func failRequest(cgroup string, end *pb.StepKey) *nodepb.Request {
 	f := &nodepb.Fail{Bundle: &pb.Bundle{Key: key(), Cgroup: cgroup}, Exit: &pb.ExitRecord{Key: end}}
-	return &nodepb.Order{What: &nodepb.Order_Fail{Fail: f}}
+	return &nodepb.Request{What: &nodepb.Request_Fail{Fail: f}}
 }
 
-func controlOrder(o *pb.StepOrder) *nodepb.Order {
-	return &nodepb.Order{What: &nodepb.Order_Control{Control: o}}
+func controlRequest(o *pb.StepOrder) *nodepb.Request {
+	return &nodepb.Request{What: &nodepb.Request_Control{Control: o}}
 }
 
-func prologOrder(env string) *nodepb.Order {
-	return hookOrder(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_PROLOG, Key: key(), Env: []string{env}})
+func prologRequest(env string) *nodepb.Request {
+	return hookRequest(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_PROLOG, Key: key(), Env: []string{env}})
 }
 
-func hookOrder(h *nodepb.Hook) *nodepb.Order { return &nodepb.Order{What: &nodepb.Order_Hook{Hook: h}} }
+func hookRequest(h *nodepb.Hook) *nodepb.Request {
+	return &nodepb.Request{What: &nodepb.Request_Hook{Hook: h}}
+}
 
-// TestHostileOrders: a noded-link that has been taken over gives every order that it should not. Each is refused, or ends its connection,
-// and nothing of it happens.
-func TestHostileOrders(t *testing.T) {
+// TestHostileRequests: a noded-link that has been taken over gives every request that it should not. Each is refused, or ends its
+// connection, and nothing of it happens.
+func TestHostileRequests(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the policy is that of a daemon of root's")
 	}
@@ -152,61 +154,63 @@ func TestHostileOrders(t *testing.T) {
 	ofAnother := &pb.LaunchSpec{Key: &pb.StepKey{JobId: 8}}
 	prolog, epilog := nodepb.HookKind_HOOK_PROLOG, nodepb.HookKind_HOOK_EPILOG
 	for what, c := range map[string]struct {
-		order    *nodepb.Order
+		request  *nodepb.Request
 		settings *pb.NodeSettings
 		raw      []byte
 		want     string // in the answer; ends: in why the connection ended; done: it is carried out, without harm
 	}{
-		"root's job":           {order: but(func(b *pb.Bundle) { b.Uid, b.Gid = 0, 0 }), want: "jobs of root"},
-		"a system user's job":  {order: but(func(b *pb.Bundle) { b.Uid = 33 }), want: "MinimumUID"},
-		"root's group":         {order: but(func(b *pb.Bundle) { b.Groups = []uint32{54321, 0} }), want: "not in group 0"},
-		"root's primary group": {order: but(func(b *pb.Bundle) { b.Gid = 0 }), want: "not in group 0"},
-		"a user's TaskProlog":  {order: but(func(b *pb.Bundle) { b.TaskProlog = []string{evil} }), want: "belongs to uid 54321"},
-		"a user's TaskEpilog":  {order: but(func(b *pb.Bundle) { b.TaskEpilog = evil }), want: "belongs to uid 54321"},
-		"a device that is not": {order: but(func(b *pb.Bundle) { b.Devices = []*pb.GresDevice{{Name: "gpu", Id: "GPU-x"}} }),
+		"root's job":           {request: but(func(b *pb.Bundle) { b.Uid, b.Gid = 0, 0 }), want: "jobs of root"},
+		"a system user's job":  {request: but(func(b *pb.Bundle) { b.Uid = 33 }), want: "MinimumUID"},
+		"root's group":         {request: but(func(b *pb.Bundle) { b.Groups = []uint32{54321, 0} }), want: "not in group 0"},
+		"root's primary group": {request: but(func(b *pb.Bundle) { b.Gid = 0 }), want: "not in group 0"},
+		"a user's TaskProlog":  {request: but(func(b *pb.Bundle) { b.TaskProlog = []string{evil} }), want: "belongs to uid 54321"},
+		"a user's TaskEpilog":  {request: but(func(b *pb.Bundle) { b.TaskEpilog = evil }), want: "belongs to uid 54321"},
+		"a device that is not": {request: but(func(b *pb.Bundle) { b.Devices = []*pb.GresDevice{{Name: "gpu", Id: "GPU-x"}} }),
 			want: "does not have it"},
-		"preparing such a device": {order: prepareOrder(&pb.GresDevice{Id: "GPU-x"}), want: "does not have it"},
-		"cutting such a device":   {order: prepareOrder(&pb.GresDevice{Parent: "GPU-x", Type: "1g.5gb"}), want: "cannot cut"},
-		"rules for devices": {order: but(func(b *pb.Bundle) { b.Limits = &pb.Limits{Devices: []*pb.DeviceRule{{Allow: true}}} }),
+		"preparing such a device": {request: prepareRequest(&pb.GresDevice{Id: "GPU-x"}), want: "does not have it"},
+		"cutting such a device":   {request: prepareRequest(&pb.GresDevice{Parent: "GPU-x", Type: "1g.5gb"}), want: "cannot cut"},
+		"rules for devices": {request: but(func(b *pb.Bundle) { b.Limits = &pb.Limits{Devices: []*pb.DeviceRule{{Allow: true}}} }),
 			want: "ends: rules for devices"},
-		"another step's cgroup":    {order: but(func(b *pb.Bundle) { b.Cgroup = "job_8.1" }), want: "ends: its cgroup"},
-		"a cgroup elsewhere":       {order: but(func(b *pb.Bundle) { b.Cgroup = "../../system.slice" }), want: "ends: its cgroup"},
-		"no cgroup":                {order: but(func(b *pb.Bundle) { b.Cgroup = "" }), want: "ends: its cgroup"},
-		"no step":                  {order: but(func(b *pb.Bundle) { b.Key = nil }), want: "ends: names no step"},
-		"no bundle":                {order: &nodepb.Order{What: &nodepb.Order_Launch{Launch: &nodepb.Launch{}}}, want: "ends: no bundle"},
-		"failing in such a cgroup": {order: failOrder("../x", key()), want: "ends: its cgroup"},
-		"the end of another step":  {order: failOrder("", &pb.StepKey{JobId: 8}), want: "ends: two steps"},
-		"control of no step":       {order: controlOrder(&pb.StepOrder{}), want: "ends: names no step"},
-		"control with a launch":    {order: controlOrder(&pb.StepOrder{Key: key(), Launch: &pb.LaunchSpec{}}), want: "ends: has a launch"},
-		"forget no step": {order: &nodepb.Order{What: &nodepb.Order_Forget{Forget: &nodepb.Forget{}}},
+		"another step's cgroup": {request: but(func(b *pb.Bundle) { b.Cgroup = "job_8.1" }), want: "ends: its cgroup"},
+		"a cgroup elsewhere":    {request: but(func(b *pb.Bundle) { b.Cgroup = "../../system.slice" }), want: "ends: its cgroup"},
+		"no cgroup":             {request: but(func(b *pb.Bundle) { b.Cgroup = "" }), want: "ends: its cgroup"},
+		"no step":               {request: but(func(b *pb.Bundle) { b.Key = nil }), want: "ends: names no step"},
+		"no bundle": {request: &nodepb.Request{What: &nodepb.Request_Launch{Launch: &nodepb.Launch{}}},
+			want: "ends: no bundle"},
+		"failing in such a cgroup": {request: failRequest("../x", key()), want: "ends: its cgroup"},
+		"the end of another step":  {request: failRequest("", &pb.StepKey{JobId: 8}), want: "ends: two steps"},
+		"control of no step":       {request: controlRequest(&pb.StepOrder{}), want: "ends: names no step"},
+		"control with a launch": {request: controlRequest(&pb.StepOrder{Key: key(), Launch: &pb.LaunchSpec{}}),
+			want: "ends: has a launch"},
+		"forget no step": {request: &nodepb.Request{What: &nodepb.Request_Forget{Forget: &nodepb.Forget{}}},
 			want: "ends: names no step"},
-		"a user's prolog": {settings: settings, order: hookOrder(&nodepb.Hook{Kind: prolog, Key: key()}),
+		"a user's prolog": {settings: settings, request: hookRequest(&nodepb.Hook{Kind: prolog, Key: key()}),
 			want: "belongs to uid 54321"},
-		"a user's epilog": {settings: settings, order: hookOrder(&nodepb.Hook{Kind: epilog, Key: key()}),
+		"a user's epilog": {settings: settings, request: hookRequest(&nodepb.Hook{Kind: epilog, Key: key()}),
 			want: "belongs to uid 54321"},
-		"a user's health check": {settings: settings, order: hookOrder(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_HEALTH}), want: "done"},
-		"a user's unkillable": {settings: settings, order: hookOrder(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_UNKILLABLE, Key: key()}),
+		"a user's health check": {settings: settings, request: hookRequest(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_HEALTH}), want: "done"},
+		"a user's unkillable": {settings: settings, request: hookRequest(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_UNKILLABLE, Key: key()}),
 			want: "done"},
-		"a relative prolog": {settings: &pb.NodeSettings{Prolog: "evil"}, order: hookOrder(&nodepb.Hook{Kind: prolog, Key: key()}),
+		"a relative prolog": {settings: &pb.NodeSettings{Prolog: "evil"}, request: hookRequest(&nodepb.Hook{Kind: prolog, Key: key()}),
 			want: "absolute path"},
-		"a user's prologs": {settings: &pb.NodeSettings{Prolog: dir + "/e*"}, order: hookOrder(&nodepb.Hook{Kind: prolog, Key: key()}),
+		"a user's prologs": {settings: &pb.NodeSettings{Prolog: dir + "/e*"}, request: hookRequest(&nodepb.Hook{Kind: prolog, Key: key()}),
 			want: "belongs to uid 54321"},
 		"an evil environment": {settings: &pb.NodeSettings{Prolog: roots},
-			order: prologOrder("LD_PRELOAD=" + evil), want: "LD_PRELOAD"},
-		"an evil shell": {settings: &pb.NodeSettings{Prolog: roots}, order: prologOrder("BASH_ENV=" + evil), want: "BASH_ENV"},
-		"the job of another step": {order: hookOrder(&nodepb.Hook{Kind: prolog, Key: key(), Remember: ofAnother}),
+			request: prologRequest("LD_PRELOAD=" + evil), want: "LD_PRELOAD"},
+		"an evil shell": {settings: &pb.NodeSettings{Prolog: roots}, request: prologRequest("BASH_ENV=" + evil), want: "BASH_ENV"},
+		"the job of another step": {request: hookRequest(&nodepb.Hook{Kind: prolog, Key: key(), Remember: ofAnother}),
 			want: "ends: two steps"},
-		"a prolog of no step": {order: hookOrder(&nodepb.Hook{Kind: prolog}), want: "ends: names no step"},
-		"a hook that is none": {order: hookOrder(&nodepb.Hook{Kind: 77, Key: key()}), want: "ends: no hook"},
-		"reboot by a shell": {order: hookOrder(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_REBOOT, Program: "/bin/sh -c " + evil}),
+		"a prolog of no step": {request: hookRequest(&nodepb.Hook{Kind: prolog}), want: "ends: names no step"},
+		"a hook that is none": {request: hookRequest(&nodepb.Hook{Kind: 77, Key: key()}), want: "ends: no hook"},
+		"reboot by a shell": {request: hookRequest(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_REBOOT, Program: "/bin/sh -c " + evil}),
 			want: "with arguments"},
-		"reboot by a user": {order: hookOrder(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_REBOOT, Program: evil}),
+		"reboot by a user": {request: hookRequest(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_REBOOT, Program: evil}),
 			want: "belongs to uid 54321"},
-		"reboot by nothing": {order: hookOrder(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_REBOOT}), want: "ends: no program"},
-		"folders of GPU files": {settings: settings, order: &nodepb.Order{What: &nodepb.Order_Look{Look: &nodepb.Look{}}},
+		"reboot by nothing": {request: hookRequest(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_REBOOT}), want: "ends: no program"},
+		"folders of GPU files": {settings: settings, request: &nodepb.Request{What: &nodepb.Request_Look{Look: &nodepb.Look{}}},
 			want: "done"},
-		"an empty order": {order: &nodepb.Order{}, want: "ends: is empty"},
-		"an order without a number": {order: &nodepb.Order{Id: 1 << 63, What: &nodepb.Order_Look{Look: &nodepb.Look{}}},
+		"an empty request": {request: &nodepb.Request{}, want: "ends: is empty"},
+		"a request without a number": {request: &nodepb.Request{Id: 1 << 63, What: &nodepb.Request_Look{Look: &nodepb.Look{}}},
 			want: "ends: its number"},
 		"no message":                 {raw: []byte{3, 0, 0, 0, 0xff, 0xff, 0xff}, want: "ends: cannot decode"},
 		"a message that is too long": {raw: []byte{0xff, 0xff, 0xff, 0x7f}, want: "ends: too long"},
@@ -217,16 +221,16 @@ func TestHostileOrders(t *testing.T) {
 			r := newRoot(t, steps, p)
 			conn, ended := serve(t, r)
 			defer conn.Close()
-			if c.order != nil {
-				if c.order.Id == 1<<63 {
-					c.order.Id = 0
+			if c.request != nil {
+				if c.request.Id == 1<<63 {
+					c.request.Id = 0
 				} else {
-					c.order.Id = 9
+					c.request.Id = 9
 				}
 				if c.settings != nil {
-					c.raw, _ = orders.Append(nil, &nodepb.Order{What: &nodepb.Order_Settings{Settings: c.settings}})
+					c.raw, _ = privsep.Append(nil, &nodepb.Request{What: &nodepb.Request_Settings{Settings: c.settings}})
 				}
-				c.raw, _ = orders.Append(c.raw, c.order)
+				c.raw, _ = privsep.Append(c.raw, c.request)
 			}
 			if _, err := conn.Write(c.raw); err != nil {
 				t.Fatal(err)
@@ -264,7 +268,7 @@ func isAnswer(w *nodepb.Word) bool { return w.GetAnswer() != nil }
 func hear(t *testing.T, in *bufio.Reader, what func(*nodepb.Word) bool) *nodepb.Word {
 	t.Helper()
 	for {
-		b, err := orders.Read(in, orders.MaxWord)
+		b, err := privsep.Read(in, privsep.MaxWord)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,14 +282,14 @@ func hear(t *testing.T, in *bufio.Reader, what func(*nodepb.Word) bool) *nodepb.
 	}
 }
 
-// TestGoodOrder: what the hostile orders are variations of is carried out, with the devices of others closed whatever it says.
-func TestGoodOrder(t *testing.T) {
+// TestGoodRequest: what the hostile requests are variations of is carried out, with the devices of others closed whatever it says.
+func TestGoodRequest(t *testing.T) {
 	steps := newNoSteps()
 	r := newRoot(t, steps, policy.Policy{Strict: true, MinUID: 1000, Own: policy.Own{ConstrainDevices: true}})
 	conn, _ := serve(t, r)
 	in := bufio.NewReader(conn)
 	gres := []*pb.GresConf{{Name: "fpga", Files: []string{"/dev/null"}, Count: 1}, {Name: "fpga", Files: []string{"/dev/zero"}, Count: 1}}
-	give(t, conn, &nodepb.Order{What: &nodepb.Order_Settings{Settings: &pb.NodeSettings{Gres: gres}}})
+	give(t, conn, &nodepb.Request{What: &nodepb.Request_Settings{Settings: &pb.NodeSettings{Gres: gres}}})
 	hear(t, in, func(w *nodepb.Word) bool { return len(w.GetDevices().GetReport().GetDevices()) == 2 })
 	o := but(func(b *pb.Bundle) { b.Devices = []*pb.GresDevice{{Name: "fpga", Index: 1}} })
 	o.Id = 4
@@ -300,9 +304,9 @@ func TestGoodOrder(t *testing.T) {
 	}
 }
 
-func give(t *testing.T, conn net.Conn, o *nodepb.Order) {
+func give(t *testing.T, conn net.Conn, o *nodepb.Request) {
 	t.Helper()
-	raw, err := orders.Append(nil, o)
+	raw, err := privsep.Append(nil, o)
 	if err == nil {
 		_, err = conn.Write(raw)
 	}
@@ -313,12 +317,12 @@ func give(t *testing.T, conn net.Conn, o *nodepb.Order) {
 
 // FuzzOrder: whatever the bytes are, the root half goes on, and no job of root's is launched.
 func FuzzOrder(f *testing.F) {
-	for _, o := range []*nodepb.Order{but(func(*pb.Bundle) {}), but(func(b *pb.Bundle) { b.Uid = 0 }), {},
-		hookOrder(&nodepb.Hook{Kind: 1, Key: key()}),
-		{What: &nodepb.Order_Settings{Settings: &pb.NodeSettings{Prolog: "/bin/sh", ConstrainDevices: true}}},
-		{What: &nodepb.Order_Cancel{Cancel: &nodepb.Cancel{Id: 1}}}, {What: &nodepb.Order_Look{}},
-		{What: &nodepb.Order_Stop{Stop: &nodepb.Stop{}}},
-		{What: &nodepb.Order_Prepare{Prepare: &nodepb.Prepare{Key: key(), Devices: []*pb.GresDevice{{Id: "x"}}}}}} {
+	for _, o := range []*nodepb.Request{but(func(*pb.Bundle) {}), but(func(b *pb.Bundle) { b.Uid = 0 }), {},
+		hookRequest(&nodepb.Hook{Kind: 1, Key: key()}),
+		{What: &nodepb.Request_Settings{Settings: &pb.NodeSettings{Prolog: "/bin/sh", ConstrainDevices: true}}},
+		{What: &nodepb.Request_Cancel{Cancel: &nodepb.Cancel{Id: 1}}}, {What: &nodepb.Request_Look{}},
+		{What: &nodepb.Request_Stop{Stop: &nodepb.Stop{}}},
+		{What: &nodepb.Request_Prepare{Prepare: &nodepb.Prepare{Key: key(), Devices: []*pb.GresDevice{{Id: "x"}}}}}} {
 		o.Id = 1
 		b, err := proto.Marshal(o)
 		if err != nil {
@@ -333,7 +337,7 @@ func FuzzOrder(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s := &session{r: r, out: orders.NewOutbox(), dirty: map[agent.Key]bool{}, calls: map[uint64]context.CancelCauseFunc{}}
+		s := &session{r: r, out: privsep.NewOutbox(), dirty: map[agent.Key]bool{}, calls: map[uint64]context.CancelCauseFunc{}}
 		row, err := rowOf(o)
 		if err != nil {
 			t.Fatalf("it was decoded, and is not well-formed: %v", err)

@@ -40,19 +40,19 @@ func (s *lateSteps) Fail(b *pb.Bundle, _ *pb.ExitRecord) error {
 // TestLinkEndsDuringALaunch: the next noded-link is told of a step that was taken when the last one had gone.
 func TestLinkEndsDuringALaunch(t *testing.T) {
 	for _, c := range []struct {
-		what  string
-		order *nodepb.Order
-		want  pb.StepPhase
+		what    string
+		request *nodepb.Request
+		want    pb.StepPhase
 	}{
 		{"launch", but(func(*pb.Bundle) {}), pb.StepPhase_STEP_PREPARING},
-		{"fail", failOrder("", key()), pb.StepPhase_STEP_ENDED},
+		{"fail", failRequest("", key()), pb.StepPhase_STEP_ENDED},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			steps := &lateSteps{noSteps: newNoSteps(), taking: make(chan bool), taken: make(chan bool)}
 			r := newRoot(t, steps, policy.Policy{})
 			conn, ended := serve(t, r)
-			c.order.Id = 1
-			give(t, conn, c.order)
+			c.request.Id = 1
+			give(t, conn, c.request)
 			<-steps.taking
 			conn.Close()
 			close(steps.taken)
@@ -80,8 +80,8 @@ func welcome(t *testing.T, conn net.Conn) *nodepb.Welcome {
 	return hear(t, bufio.NewReader(conn), func(w *nodepb.Word) bool { return w.GetWelcome() != nil }).GetWelcome()
 }
 
-// TestOrdersOfALaunchedStep: no other order has a step forgotten whose launch is under way.
-func TestOrdersOfALaunchedStep(t *testing.T) {
+// TestRequestsForALaunchedStep: no other request has a step forgotten whose launch is under way.
+func TestRequestsForALaunchedStep(t *testing.T) {
 	steps := &lateSteps{noSteps: newNoSteps(), taking: make(chan bool), taken: make(chan bool)}
 	r := newRoot(t, steps, policy.Policy{})
 	conn, ended := serve(t, r)
@@ -89,7 +89,7 @@ func TestOrdersOfALaunchedStep(t *testing.T) {
 	o.Id = 1
 	give(t, conn, o)
 	<-steps.taking
-	o = prepareOrder(&pb.GresDevice{Name: "gpu", Id: "GPU-x"})
+	o = prepareRequest(&pb.GresDevice{Name: "gpu", Id: "GPU-x"})
 	o.Id = 2
 	give(t, conn, o)
 	if a := hear(t, bufio.NewReader(conn), isAnswer).GetAnswer(); a.Id != 2 || a.Error == "" {
@@ -103,13 +103,13 @@ func TestOrdersOfALaunchedStep(t *testing.T) {
 	}
 }
 
-// TestFailedStepIsBrief: an order to record a failure cannot have folders deleted, or anything kept that recording it does not need.
+// TestFailedStepIsBrief: a request to record a failure cannot have folders deleted, or anything kept that recording it does not need.
 func TestFailedStepIsBrief(t *testing.T) {
 	steps := &lateSteps{noSteps: newNoSteps(), taking: make(chan bool, 1), taken: make(chan bool)}
 	close(steps.taken)
 	r := newRoot(t, steps, policy.Policy{Strict: true, MinUID: 1000})
 	conn, _ := serve(t, r)
-	o := failOrder("", key())
+	o := failRequest("", key())
 	o.Id = 1
 	o.GetFail().Bundle.Privacy = &pb.Privacy{Base: "/var"}
 	o.GetFail().Bundle.Env = []string{"A=1"}
@@ -134,9 +134,9 @@ func TestUnkillableProgramRunsOnce(t *testing.T) {
 	for range 2 {
 		conn, ended := serve(t, r)
 		in := bufio.NewReader(conn)
-		give(t, conn, &nodepb.Order{What: &nodepb.Order_Settings{Settings: &pb.NodeSettings{UnkillableProgram: program}}})
-		for _, o := range []*nodepb.Order{but(func(*pb.Bundle) {}),
-			hookOrder(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_UNKILLABLE, Key: key()})} {
+		give(t, conn, &nodepb.Request{What: &nodepb.Request_Settings{Settings: &pb.NodeSettings{UnkillableProgram: program}}})
+		for _, o := range []*nodepb.Request{but(func(*pb.Bundle) {}),
+			hookRequest(&nodepb.Hook{Kind: nodepb.HookKind_HOOK_UNKILLABLE, Key: key()})} {
 			o.Id = 1
 			give(t, conn, o)
 			if a := hear(t, in, isAnswer).GetAnswer(); a.Error != "" {

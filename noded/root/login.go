@@ -26,7 +26,7 @@ func newLogin(ctx context.Context, o Options) (*Root, error) {
 }
 
 // who finds the login name of a uid: in passwd(5), then in the directory service, which noded-link cannot ask.
-func (r *Root) who(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+func (r *Root) who(_ context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	uid := o.GetWho().GetUid()
 	a, known, err := passwd.Find(strconv.FormatUint(uint64(uid), 10))
 	if err != nil {

@@ -18,7 +18,7 @@ const usesFile = "uses.pb"
 
 // look reads what the running steps use: all descendants of a step's shim, which nothing of the step can leave. It reads a file of each
 // process of the machine, so there is one look at a time.
-func (r *Root) look(context.Context, *nodepb.Order) (*nodepb.Answer, error) {
+func (r *Root) look(context.Context, *nodepb.Request) (*nodepb.Answer, error) {
 	r.mu.Lock()
 	if r.looking {
 		r.mu.Unlock()
@@ -50,7 +50,7 @@ func (r *Root) look(context.Context, *nodepb.Order) (*nodepb.Answer, error) {
 }
 
 // findFault looks whether this node can start steps.
-func (r *Root) findFault(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+func (r *Root) findFault(ctx context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	why := r.steps.Fault(ctx, o.GetCheck().All)
 	if why == "" {
 		why = r.judge.Fault()

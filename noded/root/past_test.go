@@ -171,7 +171,7 @@ func TestHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &pb.StepReport{Key: later.Key, Phase: pb.StepPhase_STEP_ENDED, Exit: later, Job: ofJob}
-	a, err := r.history(t.Context(), &nodepb.Order{What: &nodepb.Order_History{History: &nodepb.History{Above: 3}}})
+	a, err := r.history(t.Context(), &nodepb.Request{What: &nodepb.Request_History{History: &nodepb.History{Above: 3}}})
 	if err != nil || len(a.Ended) != 1 || !proto.Equal(a.Ended[0], want) {
 		t.Errorf("%v, %v", a, err)
 	}
@@ -182,7 +182,7 @@ func TestForgotten(t *testing.T) {
 	r := newRoot(t, newNoSteps(), policy.Policy{})
 	r.past.gone = gone{5, 77}
 	for above, want := range map[uint64]gone{4: {5, 77}, 5: {}} {
-		a, err := r.history(t.Context(), &nodepb.Order{What: &nodepb.Order_History{History: &nodepb.History{Above: above}}})
+		a, err := r.history(t.Context(), &nodepb.Request{What: &nodepb.Request_History{History: &nodepb.History{Above: above}}})
 		if err != nil || (gone{a.LostUpTo, a.LostUntilNs}) != want {
 			t.Errorf("above %d: %v, %v", above, a, err)
 		}
@@ -190,7 +190,7 @@ func TestForgotten(t *testing.T) {
 	for epoch, want := range map[uint64]string{5: "forgotten", 6: "unknown"} {
 		b := good()
 		b.Key.JobId, b.Key.Epoch = uint32(epoch), epoch
-		_, err := r.fail(t.Context(), &nodepb.Order{What: &nodepb.Order_Fail{Fail: &nodepb.Fail{Bundle: b,
+		_, err := r.fail(t.Context(), &nodepb.Request{What: &nodepb.Request_Fail{Fail: &nodepb.Fail{Bundle: b,
 			Exit: &pb.ExitRecord{Key: b.Key, Verdict: "unknown"}}}})
 		if got := r.known[agent.KeyOf(b.Key)].rep.GetExit().GetVerdict(); err != nil || got != want {
 			t.Errorf("epoch %d: %s, %v", epoch, got, err)
@@ -207,11 +207,11 @@ func TestEndedHere(t *testing.T) {
 	if err := r.past.add(x, ofJob); err != nil {
 		t.Fatal(err)
 	}
-	a, err := r.launch(t.Context(), &nodepb.Order{What: &nodepb.Order_Launch{Launch: &nodepb.Launch{Bundle: b}}})
+	a, err := r.launch(t.Context(), &nodepb.Request{What: &nodepb.Request_Launch{Launch: &nodepb.Launch{Bundle: b}}})
 	if err == nil || !a.GetRefused() {
 		t.Errorf("it was launched: %v, %v", a, err)
 	}
-	_, err = r.fail(t.Context(), &nodepb.Order{What: &nodepb.Order_Fail{Fail: &nodepb.Fail{Bundle: b,
+	_, err = r.fail(t.Context(), &nodepb.Request{What: &nodepb.Request_Fail{Fail: &nodepb.Fail{Bundle: b,
 		Exit: &pb.ExitRecord{Key: b.Key, Verdict: "unknown"}}}})
 	if got := r.known[agent.KeyOf(b.Key)].rep.GetExit(); err != nil || !proto.Equal(got, x) {
 		t.Errorf("%v, %v", got, err)

@@ -9,7 +9,7 @@ import (
 )
 
 // makeKey makes the next key of this host. It stays here until there is a certificate for it.
-func (r *Root) makeKey(context.Context, *nodepb.Order) (*nodepb.Answer, error) {
+func (r *Root) makeKey(context.Context, *nodepb.Request) (*nodepb.Answer, error) {
 	key, b, err := mtls.MakeKey()
 	if err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func (r *Root) makeKey(context.Context, *nodepb.Order) (*nodepb.Answer, error) {
 
 // certify puts the certificate for the next key in force. It is for this host, and comes with authorities that those of now vouch for:
 // noded-link has them from the network.
-func (r *Root) certify(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+func (r *Root) certify(_ context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.nextKey == nil || r.o.Welcome == nil {

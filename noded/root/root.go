@@ -1,5 +1,5 @@
 // Package root is the half of the node daemon that has root's rights. It keeps the spool, the shims, the devices and the
-// records of prologs and epilogs. It carries out the orders of noded-link, the half that talks to the controller, as far
+// records of prologs and epilogs. It carries out the requests of noded-link, the half that talks to the controller, as far
 // as the policy of this node allows (noded/policy). It has no network.
 //
 //	r, err := root.New(ctx, options)   // takes the spool, finds running shims
@@ -12,24 +12,24 @@
 //	network      AF_INET and AF_INET6                              a namespace with nothing in it
 //	files        reads what everybody may read, writes nothing     all
 //	programs     none: no execve                                   shims, the site's programs, getent
-//	parses       TLS, gRPC, the controller's messages              orders of bounded size, by the rows of table.go
+//	parses       TLS, gRPC, the controller's messages              requests of bounded size, by the rows of table.go
 //
 // # What is checked
 //
-// Each order has a row in table.go: its form, its limit of memory, what the policy judges. An order without a row, or of
+// Each request has a row in table.go: its form, its limit of memory, what the policy judges. A request without a row, or of
 // the wrong form, ends the connection. Users and groups, programs (which only root may have changed), their environment
 // and arguments are judged by the policy; the cgroup's name follows from the step; rules for devices are made from this
 // node's own inventory; limits are no higher than the daemon's. Refused users are also reported to the controller, which
 // places jobs accordingly.
 //
-// Orders are weighed before they are decoded, because a message can take a hundred times its length in memory (orders,
-// weight.go). Reading continues while orders wait, so that a step can be ended while a hung disk holds up launches.
-// Large orders therefore take turns in noded-link.
+// Requests are weighed before they are decoded, because a message can take a hundred times its length in memory (privsep,
+// weight.go). Reading continues while requests wait, so that a step can be ended while a hung disk holds up launches.
+// Large requests therefore take turns in noded-link.
 //
 // # When noded-link ends
 //
 // It may end at any time, also by SIGKILL, and knows nothing that is not here: the next one is told everything in its
-// Welcome. Orders under way, such as a prolog, are broken off, exactly as when the whole daemon is killed, and the new
+// Welcome. Requests under way, such as a prolog, are broken off, exactly as when the whole daemon is killed, and the new
 // noded-link starts where the controller's orders and the steps here differ (package agent). When noded-root ends,
 // noded-link ends with its connection.
 //
@@ -64,8 +64,8 @@ import (
 	"github.com/sluice-hpc/sluice/noded/hostconf"
 	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/sluice-hpc/sluice/noded/isolate"
-	"github.com/sluice-hpc/sluice/noded/orders"
 	"github.com/sluice-hpc/sluice/noded/policy"
+	"github.com/sluice-hpc/sluice/noded/privsep"
 	"github.com/sluice-hpc/sluice/noded/step"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
@@ -326,7 +326,7 @@ func (r *Root) reload() (slog.Level, error) {
 	return now.Level, nil
 }
 
-// Alive returns true as soon as what all orders have to pass is free.
+// Alive returns true as soon as what all requests have to pass is free.
 func (r *Root) Alive() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -372,9 +372,9 @@ func (r *Root) once(what string, err error) {
 // disk holds up ends later, and finds its step known.
 const linkPatience = 15 * time.Second
 
-// Serve carries out the orders of one noded-link, until it goes, or ctx ends. It returns once nothing of them is under way any more but
+// Serve carries out the requests of one noded-link, until it goes, or ctx ends. It returns once nothing of them is under way any more but
 // what waits for a disk.
 func (r *Root) Serve(ctx context.Context, conn net.Conn) error {
-	s := &session{r: r, conn: conn, out: orders.NewOutbox(), dirty: map[agent.Key]bool{}, calls: map[uint64]context.CancelCauseFunc{}}
+	s := &session{r: r, conn: conn, out: privsep.NewOutbox(), dirty: map[agent.Key]bool{}, calls: map[uint64]context.CancelCauseFunc{}}
 	return s.serve(ctx)
 }

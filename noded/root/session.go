@@ -12,20 +12,20 @@ import (
 
 	"github.com/sluice-hpc/sluice/internal/version"
 	"github.com/sluice-hpc/sluice/noded/agent"
-	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/privsep"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 )
 
 // Limits of one connection. noded-link keeps to less; one that does not is cut off.
-const maxUnderWay = 1024 // orders
+const maxUnderWay = 1024 // requests
 
 // session is one connection with a noded-link.
 type session struct {
 	r    *Root
 	conn net.Conn
-	out  *orders.Outbox
+	out  *privsep.Outbox
 	wg   sync.WaitGroup
 
 	// guarded by Root.mu
@@ -33,7 +33,7 @@ type session struct {
 	devices, samples bool               // to be told
 
 	mu    sync.Mutex
-	calls map[uint64]context.CancelCauseFunc // orders under way
+	calls map[uint64]context.CancelCauseFunc // requests under way
 	large int64                              // what the large ones of them weigh
 }
 
@@ -84,7 +84,7 @@ func (s *session) settle() {
 			<-settled
 			return
 		}
-		s.r.log.Warn("orders of a noded-link that has ended are still under way: something does not answer", "orders", n)
+		s.r.log.Warn("requests of a noded-link that has ended are still under way: something does not answer", "requests", n)
 	}
 }
 
@@ -138,16 +138,16 @@ func (s *session) news() (all []proto.Message) {
 	return all
 }
 
-// read takes orders until the connection ends.
+// read takes requests until the connection ends.
 func (s *session) read(ctx, work context.Context) error {
 	in := bufio.NewReaderSize(s.conn, 64<<10)
 	for {
-		b, err := orders.Read(in, orders.MaxOrder)
+		b, err := privsep.Read(in, privsep.MaxRequest)
 		switch {
 		case ctx.Err() != nil, err == io.EOF, errors.Is(err, unix.ECONNRESET): // noded-link ended, the latter before it had read all
 			return nil
 		case err != nil:
-			return fmt.Errorf("cannot read an order: %w", err)
+			return fmt.Errorf("cannot read a request: %w", err)
 		}
 		o, weight, err := decode(b)
 		if err == nil {
@@ -162,37 +162,37 @@ func (s *session) read(ctx, work context.Context) error {
 	}
 }
 
-// decode judges the form of an order: it is one of the table, has what the table says, and weighs no more than that.
-func decode(b []byte) (o *nodepb.Order, weight int64, err error) {
-	o = &nodepb.Order{}
-	if weight, err = orders.Weight(o.ProtoReflect().Descriptor(), b); err != nil {
-		return nil, 0, fmt.Errorf("cannot decode an order: %w", err)
+// decode judges the form of a request: it is one of the table, has what the table says, and weighs no more than that.
+func decode(b []byte) (o *nodepb.Request, weight int64, err error) {
+	o = &nodepb.Request{}
+	if weight, err = privsep.Weight(o.ProtoReflect().Descriptor(), b); err != nil {
+		return nil, 0, fmt.Errorf("cannot decode a request: %w", err)
 	}
-	if weight > orders.MaxWeight {
-		return nil, 0, fmt.Errorf("cannot take an order: %w: it needs %d bytes of memory", orders.ErrTooLong, weight)
+	if weight > privsep.MaxWeight {
+		return nil, 0, fmt.Errorf("cannot take a request: %w: it needs %d bytes of memory", privsep.ErrTooLong, weight)
 	}
 	if err := proto.Unmarshal(b, o); err != nil {
-		return nil, 0, fmt.Errorf("cannot decode an order: %w", err)
+		return nil, 0, fmt.Errorf("cannot decode a request: %w", err)
 	}
 	row, err := rowOf(o)
 	if err == nil && weight > row.most {
-		err = fmt.Errorf("cannot take an order: %w: it needs %d bytes of memory, and orders of its kind at most %d", orders.ErrTooLong,
+		err = fmt.Errorf("cannot take a request: %w: it needs %d bytes of memory, and requests of its kind at most %d", privsep.ErrTooLong,
 			weight, row.most)
 	}
 	return o, weight, err
 }
 
-// fits refuses orders about steps on a host that runs none.
-func (s *session) fits(o *nodepb.Order) error {
+// fits refuses requests about steps on a host that runs none.
+func (s *session) fits(o *nodepb.Request) error {
 	if row, err := rowOf(o); err != nil || row.login || !s.r.o.Login {
 		return err
 	}
-	return errors.New("an order is not one for a login host")
+	return errors.New("a request is not one for a login host")
 }
 
-// take begins the work on an order: those that are not answered are done at once, in their turn. It waits for nothing: what ends a step
+// take begins the work on a request: those that are not answered are done at once, in their turn. It waits for nothing: what ends a step
 // comes through whatever the others wait for.
-func (s *session) take(ctx context.Context, o *nodepb.Order, weight int64) (stop bool, err error) {
+func (s *session) take(ctx context.Context, o *nodepb.Request, weight int64) (stop bool, err error) {
 	row, err := rowOf(o)
 	if err != nil {
 		return false, err
@@ -208,7 +208,7 @@ func (s *session) take(ctx context.Context, o *nodepb.Order, weight int64) (stop
 	s.wg.Go(func() {
 		a, err := row.do(s.r, ctx, o)
 		if a.GetRefused() {
-			s.r.once("refusing an order: this node's policy judges "+row.policy, err)
+			s.r.once("refusing a request: this node's policy judges "+row.policy, err)
 		}
 		s.done(o.Id, weight)
 		if a == nil {
@@ -227,20 +227,20 @@ func (s *session) take(ctx context.Context, o *nodepb.Order, weight int64) (stop
 	return false, nil
 }
 
-// begin gives an order its context, which done ends.
+// begin gives a request its context, which done ends.
 func (s *session) begin(ctx context.Context, id uint64, weight int64) (context.Context, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, twice := s.calls[id]; twice || id == 0 {
-		return nil, fmt.Errorf("cannot take order %d: its number is in use, or none", id)
+		return nil, fmt.Errorf("cannot take request %d: its number is in use, or none", id)
 	}
 	if len(s.calls) >= maxUnderWay {
-		return nil, fmt.Errorf("cannot take order %d: there are %d under way", id, maxUnderWay)
+		return nil, fmt.Errorf("cannot take request %d: there are %d under way", id, maxUnderWay)
 	}
-	if weight > orders.Large {
-		if s.large+weight > orders.MostUnderWay {
-			return nil, fmt.Errorf("cannot take order %d: the large ones under way would need %d bytes of memory, more than %d", id,
-				s.large+weight, orders.MostUnderWay)
+	if weight > privsep.Large {
+		if s.large+weight > privsep.MostUnderWay {
+			return nil, fmt.Errorf("cannot take request %d: the large ones under way would need %d bytes of memory, more than %d", id,
+				s.large+weight, privsep.MostUnderWay)
 		}
 		s.large += weight
 	}
@@ -248,19 +248,19 @@ func (s *session) begin(ctx context.Context, id uint64, weight int64) (context.C
 	return ctx, nil
 }
 
-func stopped(o *nodepb.Order) error {
+func stopped(o *nodepb.Request) error {
 	if o.GetStop() != nil {
 		return ErrStopped
 	}
 	return nil
 }
 
-// done ends an order's context.
+// done ends a request's context.
 func (s *session) done(id uint64, weight int64) {
 	s.mu.Lock()
 	cancel := s.calls[id]
 	delete(s.calls, id)
-	if weight > orders.Large {
+	if weight > privsep.Large {
 		s.large -= weight
 	}
 	s.mu.Unlock()
@@ -269,7 +269,7 @@ func (s *session) done(id uint64, weight int64) {
 	}
 }
 
-// cancel breaks off the work on an order; one that has been answered is not there any more.
+// cancel breaks off the work on a request; one that has been answered is not there any more.
 func (s *session) cancel(id uint64) {
 	s.mu.Lock()
 	cancel := s.calls[id]

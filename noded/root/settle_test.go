@@ -13,7 +13,7 @@ func TestSettleNamesNoOrders(t *testing.T) {
 	var said bytes.Buffer
 	s := &session{r: &Root{log: slog.New(slog.NewTextHandler(&said, nil))}, calls: map[uint64]context.CancelCauseFunc{}}
 	last := make(chan struct{})
-	s.wg.Go(func() { <-last }) // the last step of an order that has been carried out
+	s.wg.Go(func() { <-last }) // the last step of a request that has been carried out
 	settled := make(chan struct{})
 	go func() { s.settle(); close(settled) }()
 	close(last)
@@ -26,7 +26,7 @@ func TestSettleNamesNoOrders(t *testing.T) {
 	s.settle()
 	close(hung)
 	s.wg.Wait()
-	if !strings.Contains(said.String(), "orders=1\n") {
-		t.Errorf("of an order that hangs it says %q", said.String())
+	if !strings.Contains(said.String(), "requests=1\n") {
+		t.Errorf("of a request that hangs it says %q", said.String())
 	}
 }

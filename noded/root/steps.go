@@ -38,7 +38,7 @@ func Brief(b *pb.Bundle) *pb.Bundle {
 }
 
 // history is what became of attempts that are not here any more.
-func (r *Root) history(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+func (r *Root) history(_ context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	ended, lost := r.past.above(o.GetHistory().Above)
 	return &nodepb.Answer{Ended: ended, LostUpTo: lost.upTo, LostUntilNs: lost.until}, nil
 }
@@ -166,7 +166,7 @@ const (
 
 var errTooManySteps = errors.New("this node daemon knows of too many steps that have not been forgotten")
 
-// remember makes sure that a step is known. what is what is going to be remembered of it: a Bundle for its brief, or an order's devices.
+// remember makes sure that a step is known. what is what is going to be remembered of it: a Bundle for its brief, or a request's devices.
 func (r *Root) remember(key *pb.StepKey, what proto.Message) (*known, error) {
 	b, _ := what.(*pb.Bundle)
 	if b != nil {
@@ -202,7 +202,7 @@ func (r *Root) remove(k *known) {
 	}
 }
 
-// has notes that the runner has a step. Its first report comes later, when noded-link, on whose order it was, may have gone already.
+// has notes that the runner has a step. Its first report comes later, when noded-link, on whose request it was, may have gone already.
 func (r *Root) has(k *known, rep *pb.StepReport) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -278,7 +278,7 @@ func group(b *pb.Bundle, none bool) error {
 	return nil
 }
 
-func (r *Root) launch(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+func (r *Root) launch(ctx context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	b := o.GetLaunch().Bundle
 	if x := r.past.of(b.Key); x != nil {
 		return &nodepb.Answer{Refused: true}, errors.New("this attempt has run on this node already")
@@ -351,7 +351,7 @@ func (r *Root) own(devices []*pb.GresDevice) error {
 func (r *Root) closeDevices(b *pb.Bundle) {
 	r.mu.Lock()
 	closes := r.settings.GetConstrainDevices() || r.judge.ClosesDevices()
-	b.Privacy = r.privacy // not what the order says of it
+	b.Privacy = r.privacy // not what the request says of it
 	r.mu.Unlock()
 	if r.open != nil || !closes {
 		return
@@ -367,7 +367,7 @@ func (r *Root) closeDevices(b *pb.Bundle) {
 	b.Limits.Devices = rules
 }
 
-// containDevices says which devices of this node a container gets, whatever the order says of it.
+// containDevices says which devices of this node a container gets, whatever the request says of it.
 func (r *Root) containDevices(b *pb.Bundle) {
 	if b.Container == nil {
 		return
@@ -378,7 +378,7 @@ func (r *Root) containDevices(b *pb.Bundle) {
 	}
 }
 
-func (r *Root) fail(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+func (r *Root) fail(_ context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	f := o.GetFail()
 	if x := r.past.of(f.Exit.Key); x != nil { // what it came to stands
 		f.Exit = proto.CloneOf(x)
@@ -387,7 +387,7 @@ func (r *Root) fail(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) 
 		f.Exit.Detail = fmt.Sprintf("the controller's state was restored from a backup, and this node knows only what became of its "+
 			"last %d jobs: the job has most likely ended here, and is not started again", mostPast)
 	}
-	b := Brief(f.Bundle) // not what else the order says, such as folders to be deleted
+	b := Brief(f.Bundle) // not what else the request says, such as folders to be deleted
 	k, err := r.remember(b.Key, b)
 	if err != nil {
 		return nil, err
@@ -400,11 +400,11 @@ func (r *Root) fail(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) 
 	return nil, nil
 }
 
-func (r *Root) control(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+func (r *Root) control(ctx context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	return nil, r.steps.Control(ctx, o.GetControl())
 }
 
-func (r *Root) forget(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+func (r *Root) forget(_ context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	key := agent.KeyOf(o.GetForget().Key)
 	if x, job := r.exitOf(key); x != nil && key.Holder() {
 		if err := r.past.add(x, job); err != nil {
@@ -436,7 +436,7 @@ func (r *Root) exitOf(key agent.Key) (*pb.ExitRecord, *pb.StepJob) {
 }
 
 // prepare gives a step its devices, cut or merged as they have to be.
-func (r *Root) prepare(_ context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+func (r *Root) prepare(_ context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	p := o.GetPrepare()
 	name := step.Name(p.Key)
 	k, err := r.remember(p.Key, p)

@@ -4,15 +4,15 @@ import (
 	"maps"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/noded/orders"
+	"github.com/sluice-hpc/sluice/noded/privsep"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// TestEveryOrderHasARow: an order that is added without one is refused, and noticed here.
+// TestEveryOrderHasARow: a request that is added without one is refused, and noticed here.
 func TestEveryOrderHasARow(t *testing.T) {
-	fields := (&nodepb.Order{}).ProtoReflect().Descriptor().Oneofs().ByName("what").Fields()
+	fields := (&nodepb.Request{}).ProtoReflect().Descriptor().Oneofs().ByName("what").Fields()
 	kinds := map[protoreflect.Name]bool{}
 	for i := range fields.Len() {
 		name := fields.Get(i).Name()
@@ -20,19 +20,19 @@ func TestEveryOrderHasARow(t *testing.T) {
 		r, ok := table[name]
 		switch {
 		case !ok:
-			t.Errorf("the order %s has no row", name)
-		case r.needs == nil || r.most <= 0 || r.most > orders.MaxWeight || r.policy == "" || (r.now == nil) == (r.do == nil):
+			t.Errorf("the request %s has no row", name)
+		case r.needs == nil || r.most <= 0 || r.most > privsep.MaxWeight || r.policy == "" || (r.now == nil) == (r.do == nil):
 			t.Errorf("the row of %s lacks something: it is done at once or answered, and says what it needs and what the policy judges",
 				name)
 		}
 	}
 	for name := range table {
 		if !kinds[name] {
-			t.Errorf("there is no order %s", name)
+			t.Errorf("there is no request %s", name)
 		}
 	}
 	if !kinds["launch"] || len(kinds) < 10 {
-		t.Errorf("the test does not see the orders: %v", kinds)
+		t.Errorf("the test does not see the requests: %v", kinds)
 	}
 }
 

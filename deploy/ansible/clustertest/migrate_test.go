@@ -73,7 +73,8 @@ func (m *slurm) install() {
 		"NodeName=old2 NodeAddr=" + m.n1.addr + " CPUs=2 RealMemory=1000 State=UNKNOWN",
 		"PartitionName=main Nodes=old2 Default=YES MaxTime=1:00:00 State=UP",
 	}, "\n") + "\n"
-	want := map[*host]string{m.head: "slurmctld slurmdbd mariadb-server slurm-client munge", m.n1: "slurmd slurm-client munge", m.login: "slurm-client munge"}
+	want := map[*host]string{m.head: "slurmctld slurmdbd mariadb-server slurm-client munge", m.n1: "slurmd slurm-client munge",
+		m.login: "slurm-client munge"}
 	// The packages lie in the root's apt cache.
 	const line = `set -e
 mkdir -p /etc/slurm && cat >/etc/slurm/slurm.conf
@@ -116,7 +117,8 @@ end
 chown slurm: /etc/slurm/slurmdbd.conf && chmod 600 /etc/slurm/slurmdbd.conf
 mariadb -e "CREATE DATABASE slurm_acct_db; GRANT ALL ON slurm_acct_db.* TO slurm@localhost IDENTIFIED BY \"secret\""
 systemctl restart slurmdbd`)
-	m.head.until("slurmdbd answers", "root", "sacctmgr -nP show cluster && echo yes", func(out string) bool { return strings.HasSuffix(out, "yes") })
+	m.head.until("slurmdbd answers", "root", "sacctmgr -nP show cluster && echo yes",
+		func(out string) bool { return strings.HasSuffix(out, "yes") })
 	m.head.do("root", `set -e
 sacctmgr -i add cluster lab
 sacctmgr -i add qos urgent priority=100 maxjobsperuser=2 maxwall=2:00:00

@@ -1,4 +1,4 @@
-package orders
+package privsep
 
 import (
 	"errors"
@@ -8,13 +8,13 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// What orders may take of the other half's memory, by Weight. A batch job of the largest size that can be submitted, with a script of 4 MiB
-// and an environment of 1 MiB, weighs some 12 MiB.
+// What requests may take of the other half's memory, by Weight. A batch job of the largest size that can be submitted, with a script of
+// 4 MiB and an environment of 1 MiB, weighs some 12 MiB.
 const (
-	MaxWeight = 48 << 20 // one order: the prolog of a job of 10,000 nodes with eight GPUs each is told of half of that
+	MaxWeight = 48 << 20 // one request: the prolog of a job of 10,000 nodes with eight GPUs each is told of half of that
 	Large     = 64 << 10 // one that weighs more counts against LargeUnderWay
-	// LargeUnderWay is what all large orders under way may weigh that noded-link gives: the next one waits in noded-link. noded-root ends a
-	// connection with more than MostUnderWay, rather than read no further: the order to end a step must not wait behind the launches of
+	// LargeUnderWay is what all large requests under way may weigh that noded-link gives: the next one waits in noded-link. noded-root ends
+	// a connection with more than MostUnderWay, rather than read no further: the request to end a step must not wait behind the launches of
 	// others, which a disk may hold up.
 	LargeUnderWay = 64 << 20
 	MostUnderWay  = 96 << 20

@@ -1,4 +1,4 @@
-package orders
+package privsep
 
 import (
 	"bufio"
@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ErrGone is what is left of an order when the other half has gone: whether it was carried out is not known.
+// ErrGone is what is left of a request when the other half has gone: whether it was carried out is not known.
 var ErrGone = errors.New("the root half of the node daemon has gone")
 
 // Client is noded-link's end of the connection.
@@ -108,19 +108,19 @@ func (c *Client) end() {
 	close(c.gone)
 }
 
-// Tell gives an order that is not answered.
-func (c *Client) Tell(o *nodepb.Order) { _ = c.out.Put(o) }
+// Tell gives a request that is not answered.
+func (c *Client) Tell(o *nodepb.Request) { _ = c.out.Put(o) }
 
-// Call gives an order and waits for its answer. When ctx ends the order is cancelled, and its answer, which says what became of it, is
-// still waited for. ErrGone: nobody knows. A large order waits until others have been answered; when ctx ends before, it is not given.
-func (c *Client) Call(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, error) {
+// Call gives a request and waits for its answer. When ctx ends the request is cancelled, and its answer, which says what became of it, is
+// still waited for. ErrGone: nobody knows. A large request waits until others have been answered; when ctx ends before, it is not given.
+func (c *Client) Call(ctx context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	c.mu.Lock()
 	c.last++
 	o.Id = c.last
 	c.mu.Unlock()
 	b, err := proto.Marshal(o)
 	if err != nil {
-		return nil, fmt.Errorf("cannot encode an order: %w", err)
+		return nil, fmt.Errorf("cannot encode a request: %w", err)
 	}
 	leave, err := c.room(ctx, b)
 	if err != nil {
@@ -155,19 +155,19 @@ func (c *Client) Call(ctx context.Context, o *nodepb.Order) (*nodepb.Answer, err
 			}
 		case <-ended:
 			ended = nil
-			c.Tell(&nodepb.Order{What: &nodepb.Order_Cancel{Cancel: &nodepb.Cancel{Id: o.Id}}})
+			c.Tell(&nodepb.Request{What: &nodepb.Request_Cancel{Cancel: &nodepb.Cancel{Id: o.Id}}})
 		}
 	}
 }
 
-// room waits until an order may be given, as far as its size goes.
+// room waits until a request may be given, as far as its size goes.
 func (c *Client) room(ctx context.Context, b []byte) (leave func(), err error) {
-	n, err := Weight((&nodepb.Order{}).ProtoReflect().Descriptor(), b)
+	n, err := Weight((&nodepb.Request{}).ProtoReflect().Descriptor(), b)
 	switch {
 	case err != nil:
 		return nil, err
-	case len(b) > MaxOrder || n > MaxWeight:
-		return nil, fmt.Errorf("%w: an order of %d bytes, which take %d of memory", ErrTooLong, len(b), n)
+	case len(b) > MaxRequest || n > MaxWeight:
+		return nil, fmt.Errorf("%w: a request of %d bytes, which take %d of memory", ErrTooLong, len(b), n)
 	case n <= Large:
 		return func() {}, nil
 	}

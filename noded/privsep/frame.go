@@ -1,7 +1,7 @@
-// Package orders is the protocol between the two halves of a node daemon: protobuf messages
-// (sluice/node/v1/orders.proto) on a stream socket, each preceded by its length in four bytes, little-endian. Nothing is
+// Package privsep is the protocol between the two halves of a node daemon: protobuf messages
+// (sluice/node/v1/privsep.proto) on a stream socket, each preceded by its length in four bytes, little-endian. Nothing is
 // allocated before a length has been judged.
-package orders
+package privsep
 
 import (
 	"encoding/binary"
@@ -16,10 +16,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Bounds of a message. An order holds at most a script of 4 MiB and an environment of 1 MiB; what the root half says may hold all steps.
+// Bounds of a message. A request holds at most a script of 4 MiB and an environment of 1 MiB; what the root half says may hold all steps.
 const (
-	MaxOrder = 8 << 20
-	MaxWord  = 256 << 20
+	MaxRequest = 8 << 20
+	MaxWord    = 256 << 20
 )
 
 // ErrTooLong is a message beyond its bound.
@@ -37,7 +37,7 @@ func Pair() (ours net.Conn, theirs *os.File, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot make a pair of sockets: %w", err)
 	}
-	theirs = os.NewFile(uintptr(fds[1]), "orders")
+	theirs = os.NewFile(uintptr(fds[1]), "requests")
 	if ours, err = FromFD(fds[0]); err != nil {
 		_ = theirs.Close()
 		return nil, nil, err
@@ -47,7 +47,7 @@ func Pair() (ours net.Conn, theirs *os.File, err error) {
 
 // FromFD is the connection of an inherited descriptor, which it takes over.
 func FromFD(fd int) (net.Conn, error) {
-	f := os.NewFile(uintptr(fd), "orders")
+	f := os.NewFile(uintptr(fd), "requests")
 	defer f.Close()
 	c, err := net.FileConn(f)
 	if err != nil {
@@ -104,7 +104,7 @@ func (o *Outbox) Put(m proto.Message) error {
 	return o.add(func(b []byte) ([]byte, error) { return Append(b, m) })
 }
 
-// put is Put of a message that has been encoded, of at most MaxOrder.
+// put is Put of a message that has been encoded, of at most MaxRequest.
 func (o *Outbox) put(raw []byte) error {
 	return o.add(func(b []byte) ([]byte, error) {
 		return append(binary.LittleEndian.AppendUint32(b, uint32(len(raw))), raw...), nil

@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: sluice/node/v1/orders.proto
+// source: sluice/node/v1/privsep.proto
 
 package nodepb
 
@@ -64,11 +64,11 @@ func (x HookKind) String() string {
 }
 
 func (HookKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_sluice_node_v1_orders_proto_enumTypes[0].Descriptor()
+	return file_sluice_node_v1_privsep_proto_enumTypes[0].Descriptor()
 }
 
 func (HookKind) Type() protoreflect.EnumType {
-	return &file_sluice_node_v1_orders_proto_enumTypes[0]
+	return &file_sluice_node_v1_privsep_proto_enumTypes[0]
 }
 
 func (x HookKind) Number() protoreflect.EnumNumber {
@@ -77,53 +77,53 @@ func (x HookKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HookKind.Descriptor instead.
 func (HookKind) EnumDescriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{0}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{0}
 }
 
-// Order is what noded-link asks for. Each kind has a row in noded/root/table.go, and noded-root judges each by the policy of its node.
-type Order struct {
+// Request is what noded-link asks for. Each kind has a row in noded/root/table.go, and noded-root judges each by the policy of its node.
+type Request struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    uint64                 `protobuf:"varint,1,opt,name=id" json:"id,omitempty"` // of the answer; unique among the orders that have not been answered
+	Id    uint64                 `protobuf:"varint,1,opt,name=id" json:"id,omitempty"` // of the answer; unique among the requests that have not been answered
 	// Types that are valid to be assigned to What:
 	//
-	//	*Order_Settings
-	//	*Order_Prepare
-	//	*Order_Launch
-	//	*Order_Fail
-	//	*Order_Control
-	//	*Order_Forget
-	//	*Order_Hook
-	//	*Order_Look
-	//	*Order_Cancel
-	//	*Order_Reopen
-	//	*Order_Stop
-	//	*Order_Check
-	//	*Order_Who
-	//	*Order_MakeKey
-	//	*Order_Certify
-	//	*Order_Follow
-	//	*Order_History
-	//	*Order_Configuration
-	What          isOrder_What `protobuf_oneof:"what"`
+	//	*Request_Settings
+	//	*Request_Prepare
+	//	*Request_Launch
+	//	*Request_Fail
+	//	*Request_Control
+	//	*Request_Forget
+	//	*Request_Hook
+	//	*Request_Look
+	//	*Request_Cancel
+	//	*Request_Reopen
+	//	*Request_Stop
+	//	*Request_Check
+	//	*Request_Who
+	//	*Request_MakeKey
+	//	*Request_Certify
+	//	*Request_Follow
+	//	*Request_History
+	//	*Request_Configuration
+	What          isRequest_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Order) Reset() {
-	*x = Order{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[0]
+func (x *Request) Reset() {
+	*x = Request{}
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Order) String() string {
+func (x *Request) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Order) ProtoMessage() {}
+func (*Request) ProtoMessage() {}
 
-func (x *Order) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[0]
+func (x *Request) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -134,298 +134,298 @@ func (x *Order) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Order.ProtoReflect.Descriptor instead.
-func (*Order) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{0}
+// Deprecated: Use Request.ProtoReflect.Descriptor instead.
+func (*Request) Descriptor() ([]byte, []int) {
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *Order) GetId() uint64 {
+func (x *Request) GetId() uint64 {
 	if x != nil {
 		return x.Id
 	}
 	return 0
 }
 
-func (x *Order) GetWhat() isOrder_What {
+func (x *Request) GetWhat() isRequest_What {
 	if x != nil {
 		return x.What
 	}
 	return nil
 }
 
-func (x *Order) GetSettings() *v1.NodeSettings {
+func (x *Request) GetSettings() *v1.NodeSettings {
 	if x != nil {
-		if x, ok := x.What.(*Order_Settings); ok {
+		if x, ok := x.What.(*Request_Settings); ok {
 			return x.Settings
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetPrepare() *Prepare {
+func (x *Request) GetPrepare() *Prepare {
 	if x != nil {
-		if x, ok := x.What.(*Order_Prepare); ok {
+		if x, ok := x.What.(*Request_Prepare); ok {
 			return x.Prepare
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetLaunch() *Launch {
+func (x *Request) GetLaunch() *Launch {
 	if x != nil {
-		if x, ok := x.What.(*Order_Launch); ok {
+		if x, ok := x.What.(*Request_Launch); ok {
 			return x.Launch
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetFail() *Fail {
+func (x *Request) GetFail() *Fail {
 	if x != nil {
-		if x, ok := x.What.(*Order_Fail); ok {
+		if x, ok := x.What.(*Request_Fail); ok {
 			return x.Fail
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetControl() *v1.StepOrder {
+func (x *Request) GetControl() *v1.StepOrder {
 	if x != nil {
-		if x, ok := x.What.(*Order_Control); ok {
+		if x, ok := x.What.(*Request_Control); ok {
 			return x.Control
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetForget() *Forget {
+func (x *Request) GetForget() *Forget {
 	if x != nil {
-		if x, ok := x.What.(*Order_Forget); ok {
+		if x, ok := x.What.(*Request_Forget); ok {
 			return x.Forget
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetHook() *Hook {
+func (x *Request) GetHook() *Hook {
 	if x != nil {
-		if x, ok := x.What.(*Order_Hook); ok {
+		if x, ok := x.What.(*Request_Hook); ok {
 			return x.Hook
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetLook() *Look {
+func (x *Request) GetLook() *Look {
 	if x != nil {
-		if x, ok := x.What.(*Order_Look); ok {
+		if x, ok := x.What.(*Request_Look); ok {
 			return x.Look
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetCancel() *Cancel {
+func (x *Request) GetCancel() *Cancel {
 	if x != nil {
-		if x, ok := x.What.(*Order_Cancel); ok {
+		if x, ok := x.What.(*Request_Cancel); ok {
 			return x.Cancel
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetReopen() *Reopen {
+func (x *Request) GetReopen() *Reopen {
 	if x != nil {
-		if x, ok := x.What.(*Order_Reopen); ok {
+		if x, ok := x.What.(*Request_Reopen); ok {
 			return x.Reopen
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetStop() *Stop {
+func (x *Request) GetStop() *Stop {
 	if x != nil {
-		if x, ok := x.What.(*Order_Stop); ok {
+		if x, ok := x.What.(*Request_Stop); ok {
 			return x.Stop
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetCheck() *Check {
+func (x *Request) GetCheck() *Check {
 	if x != nil {
-		if x, ok := x.What.(*Order_Check); ok {
+		if x, ok := x.What.(*Request_Check); ok {
 			return x.Check
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetWho() *Who {
+func (x *Request) GetWho() *Who {
 	if x != nil {
-		if x, ok := x.What.(*Order_Who); ok {
+		if x, ok := x.What.(*Request_Who); ok {
 			return x.Who
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetMakeKey() *MakeKey {
+func (x *Request) GetMakeKey() *MakeKey {
 	if x != nil {
-		if x, ok := x.What.(*Order_MakeKey); ok {
+		if x, ok := x.What.(*Request_MakeKey); ok {
 			return x.MakeKey
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetCertify() *Certify {
+func (x *Request) GetCertify() *Certify {
 	if x != nil {
-		if x, ok := x.What.(*Order_Certify); ok {
+		if x, ok := x.What.(*Request_Certify); ok {
 			return x.Certify
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetFollow() *Follow {
+func (x *Request) GetFollow() *Follow {
 	if x != nil {
-		if x, ok := x.What.(*Order_Follow); ok {
+		if x, ok := x.What.(*Request_Follow); ok {
 			return x.Follow
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetHistory() *History {
+func (x *Request) GetHistory() *History {
 	if x != nil {
-		if x, ok := x.What.(*Order_History); ok {
+		if x, ok := x.What.(*Request_History); ok {
 			return x.History
 		}
 	}
 	return nil
 }
 
-func (x *Order) GetConfiguration() *v1.Configuration {
+func (x *Request) GetConfiguration() *v1.Configuration {
 	if x != nil {
-		if x, ok := x.What.(*Order_Configuration); ok {
+		if x, ok := x.What.(*Request_Configuration); ok {
 			return x.Configuration
 		}
 	}
 	return nil
 }
 
-type isOrder_What interface {
-	isOrder_What()
+type isRequest_What interface {
+	isRequest_What()
 }
 
-type Order_Settings struct {
+type Request_Settings struct {
 	Settings *v1.NodeSettings `protobuf:"bytes,2,opt,name=settings,oneof"` // from now on; not answered
 }
 
-type Order_Prepare struct {
+type Request_Prepare struct {
 	Prepare *Prepare `protobuf:"bytes,3,opt,name=prepare,oneof"`
 }
 
-type Order_Launch struct {
+type Request_Launch struct {
 	Launch *Launch `protobuf:"bytes,4,opt,name=launch,oneof"`
 }
 
-type Order_Fail struct {
+type Request_Fail struct {
 	Fail *Fail `protobuf:"bytes,5,opt,name=fail,oneof"`
 }
 
-type Order_Control struct {
+type Request_Control struct {
 	Control *v1.StepOrder `protobuf:"bytes,6,opt,name=control,oneof"`
 }
 
-type Order_Forget struct {
+type Request_Forget struct {
 	Forget *Forget `protobuf:"bytes,7,opt,name=forget,oneof"`
 }
 
-type Order_Hook struct {
+type Request_Hook struct {
 	Hook *Hook `protobuf:"bytes,8,opt,name=hook,oneof"`
 }
 
-type Order_Look struct {
+type Request_Look struct {
 	Look *Look `protobuf:"bytes,9,opt,name=look,oneof"`
 }
 
-type Order_Cancel struct {
+type Request_Cancel struct {
 	Cancel *Cancel `protobuf:"bytes,10,opt,name=cancel,oneof"` // not answered
 }
 
-type Order_Reopen struct {
+type Request_Reopen struct {
 	Reopen *Reopen `protobuf:"bytes,11,opt,name=reopen,oneof"` // not answered
 }
 
-type Order_Stop struct {
+type Request_Stop struct {
 	Stop *Stop `protobuf:"bytes,12,opt,name=stop,oneof"` // not answered
 }
 
-type Order_Check struct {
+type Request_Check struct {
 	Check *Check `protobuf:"bytes,13,opt,name=check,oneof"`
 }
 
-type Order_Who struct {
+type Request_Who struct {
 	Who *Who `protobuf:"bytes,14,opt,name=who,oneof"`
 }
 
-type Order_MakeKey struct {
+type Request_MakeKey struct {
 	MakeKey *MakeKey `protobuf:"bytes,15,opt,name=make_key,json=makeKey,oneof"`
 }
 
-type Order_Certify struct {
+type Request_Certify struct {
 	Certify *Certify `protobuf:"bytes,16,opt,name=certify,oneof"`
 }
 
-type Order_Follow struct {
+type Request_Follow struct {
 	Follow *Follow `protobuf:"bytes,18,opt,name=follow,oneof"`
 }
 
-type Order_History struct {
+type Request_History struct {
 	History *History `protobuf:"bytes,19,opt,name=history,oneof"`
 }
 
-type Order_Configuration struct {
+type Request_Configuration struct {
 	Configuration *v1.Configuration `protobuf:"bytes,17,opt,name=configuration,oneof"` // from the controller; not answered, but told in Word.configuration
 }
 
-func (*Order_Settings) isOrder_What() {}
+func (*Request_Settings) isRequest_What() {}
 
-func (*Order_Prepare) isOrder_What() {}
+func (*Request_Prepare) isRequest_What() {}
 
-func (*Order_Launch) isOrder_What() {}
+func (*Request_Launch) isRequest_What() {}
 
-func (*Order_Fail) isOrder_What() {}
+func (*Request_Fail) isRequest_What() {}
 
-func (*Order_Control) isOrder_What() {}
+func (*Request_Control) isRequest_What() {}
 
-func (*Order_Forget) isOrder_What() {}
+func (*Request_Forget) isRequest_What() {}
 
-func (*Order_Hook) isOrder_What() {}
+func (*Request_Hook) isRequest_What() {}
 
-func (*Order_Look) isOrder_What() {}
+func (*Request_Look) isRequest_What() {}
 
-func (*Order_Cancel) isOrder_What() {}
+func (*Request_Cancel) isRequest_What() {}
 
-func (*Order_Reopen) isOrder_What() {}
+func (*Request_Reopen) isRequest_What() {}
 
-func (*Order_Stop) isOrder_What() {}
+func (*Request_Stop) isRequest_What() {}
 
-func (*Order_Check) isOrder_What() {}
+func (*Request_Check) isRequest_What() {}
 
-func (*Order_Who) isOrder_What() {}
+func (*Request_Who) isRequest_What() {}
 
-func (*Order_MakeKey) isOrder_What() {}
+func (*Request_MakeKey) isRequest_What() {}
 
-func (*Order_Certify) isOrder_What() {}
+func (*Request_Certify) isRequest_What() {}
 
-func (*Order_Follow) isOrder_What() {}
+func (*Request_Follow) isRequest_What() {}
 
-func (*Order_History) isOrder_What() {}
+func (*Request_History) isRequest_What() {}
 
-func (*Order_Configuration) isOrder_What() {}
+func (*Request_Configuration) isRequest_What() {}
 
 // Follow: a controller has said of which generation its state is. The highest is kept on disk before this is answered.
 type Follow struct {
@@ -439,7 +439,7 @@ type Follow struct {
 
 func (x *Follow) Reset() {
 	*x = Follow{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[1]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -451,7 +451,7 @@ func (x *Follow) String() string {
 func (*Follow) ProtoMessage() {}
 
 func (x *Follow) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[1]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -464,7 +464,7 @@ func (x *Follow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Follow.ProtoReflect.Descriptor instead.
 func (*Follow) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{1}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Follow) GetClusterId() string {
@@ -498,7 +498,7 @@ type History struct {
 
 func (x *History) Reset() {
 	*x = History{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[2]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -510,7 +510,7 @@ func (x *History) String() string {
 func (*History) ProtoMessage() {}
 
 func (x *History) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[2]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -523,7 +523,7 @@ func (x *History) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use History.ProtoReflect.Descriptor instead.
 func (*History) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{2}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *History) GetAbove() uint64 {
@@ -542,7 +542,7 @@ type MakeKey struct {
 
 func (x *MakeKey) Reset() {
 	*x = MakeKey{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[3]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +554,7 @@ func (x *MakeKey) String() string {
 func (*MakeKey) ProtoMessage() {}
 
 func (x *MakeKey) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[3]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +567,7 @@ func (x *MakeKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MakeKey.ProtoReflect.Descriptor instead.
 func (*MakeKey) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{3}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{3}
 }
 
 // Certify ends it: the certificate for the key that was made last, and the authorities that are believed from now on.
@@ -581,7 +581,7 @@ type Certify struct {
 
 func (x *Certify) Reset() {
 	*x = Certify{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[4]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -593,7 +593,7 @@ func (x *Certify) String() string {
 func (*Certify) ProtoMessage() {}
 
 func (x *Certify) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[4]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -606,7 +606,7 @@ func (x *Certify) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certify.ProtoReflect.Descriptor instead.
 func (*Certify) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{4}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Certify) GetCertificate() []byte {
@@ -634,7 +634,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[5]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +646,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[5]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +659,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{5}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Prepare) GetKey() *v1.StepKey {
@@ -687,7 +687,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[6]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +699,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[6]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +712,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{6}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Launch) GetBundle() *v1.Bundle {
@@ -740,7 +740,7 @@ type Fail struct {
 
 func (x *Fail) Reset() {
 	*x = Fail{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[7]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -752,7 +752,7 @@ func (x *Fail) String() string {
 func (*Fail) ProtoMessage() {}
 
 func (x *Fail) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[7]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -765,7 +765,7 @@ func (x *Fail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fail.ProtoReflect.Descriptor instead.
 func (*Fail) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{7}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Fail) GetBundle() *v1.Bundle {
@@ -792,7 +792,7 @@ type Forget struct {
 
 func (x *Forget) Reset() {
 	*x = Forget{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -804,7 +804,7 @@ func (x *Forget) String() string {
 func (*Forget) ProtoMessage() {}
 
 func (x *Forget) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[8]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -817,7 +817,7 @@ func (x *Forget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forget.ProtoReflect.Descriptor instead.
 func (*Forget) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{8}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Forget) GetKey() *v1.StepKey {
@@ -827,7 +827,7 @@ func (x *Forget) GetKey() *v1.StepKey {
 	return nil
 }
 
-// Hook runs a program of the settings, which names it: only RebootProgram comes with the order.
+// Hook runs a program of the settings, which names it: only RebootProgram comes with the request.
 type Hook struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          HookKind               `protobuf:"varint,1,opt,name=kind,enum=sluice.node.v1.HookKind" json:"kind,omitempty"`
@@ -841,7 +841,7 @@ type Hook struct {
 
 func (x *Hook) Reset() {
 	*x = Hook{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +853,7 @@ func (x *Hook) String() string {
 func (*Hook) ProtoMessage() {}
 
 func (x *Hook) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[9]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +866,7 @@ func (x *Hook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hook.ProtoReflect.Descriptor instead.
 func (*Hook) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{9}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Hook) GetKind() HookKind {
@@ -913,7 +913,7 @@ type Look struct {
 
 func (x *Look) Reset() {
 	*x = Look{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +925,7 @@ func (x *Look) String() string {
 func (*Look) ProtoMessage() {}
 
 func (x *Look) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[10]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +938,7 @@ func (x *Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Look.ProtoReflect.Descriptor instead.
 func (*Look) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{10}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{10}
 }
 
 // Check whether this node can start steps.
@@ -951,7 +951,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +963,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[11]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +976,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{11}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Check) GetAll() bool {
@@ -996,7 +996,7 @@ type Who struct {
 
 func (x *Who) Reset() {
 	*x = Who{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1008,7 @@ func (x *Who) String() string {
 func (*Who) ProtoMessage() {}
 
 func (x *Who) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[12]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1021,7 @@ func (x *Who) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Who.ProtoReflect.Descriptor instead.
 func (*Who) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{12}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Who) GetUid() uint32 {
@@ -1031,7 +1031,7 @@ func (x *Who) GetUid() uint32 {
 	return 0
 }
 
-// Cancel ends the work on an order that has not been answered; its answer still comes.
+// Cancel ends the work on a request that has not been answered; its answer still comes.
 type Cancel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id" json:"id,omitempty"`
@@ -1041,7 +1041,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1053,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[13]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1066,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{13}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Cancel) GetId() uint64 {
@@ -1085,7 +1085,7 @@ type Reopen struct {
 
 func (x *Reopen) Reset() {
 	*x = Reopen{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1097,7 @@ func (x *Reopen) String() string {
 func (*Reopen) ProtoMessage() {}
 
 func (x *Reopen) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[14]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1110,7 @@ func (x *Reopen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reopen.ProtoReflect.Descriptor instead.
 func (*Reopen) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{14}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{14}
 }
 
 // Stop: the node daemon ends, as on SIGTERM.
@@ -1122,7 +1122,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1134,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[15]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1147,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{15}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{15}
 }
 
 // Word is what noded-root says: first a welcome, then answers, and what has changed.
@@ -1169,7 +1169,7 @@ type Word struct {
 
 func (x *Word) Reset() {
 	*x = Word{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1181,7 @@ func (x *Word) String() string {
 func (*Word) ProtoMessage() {}
 
 func (x *Word) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[16]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1194,7 @@ func (x *Word) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Word.ProtoReflect.Descriptor instead.
 func (*Word) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{16}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Word) GetWhat() isWord_What {
@@ -1331,7 +1331,7 @@ type Welcome struct {
 	CloseDevices  bool                   `protobuf:"varint,13,opt,name=close_devices,json=closeDevices" json:"close_devices,omitempty"` // the node's own cgroup.conf has ConstrainDevices=yes
 	LogLevel      int32                  `protobuf:"zigzag32,14,opt,name=log_level,json=logLevel" json:"log_level,omitempty"`
 	StartNs       int64                  `protobuf:"varint,15,opt,name=start_ns,json=startNs" json:"start_ns,omitempty"`
-	Relay         bool                   `protobuf:"varint,16,opt,name=relay" json:"relay,omitempty"` // the descriptor after that of the orders is the socket of this host's relay
+	Relay         bool                   `protobuf:"varint,16,opt,name=relay" json:"relay,omitempty"` // the descriptor after that of the requests is the socket of this host's relay
 	Login         bool                   `protobuf:"varint,17,opt,name=login" json:"login,omitempty"` // of a login host: there is nothing but the relay
 	Configuration *v1.ConfigurationState `protobuf:"bytes,18,opt,name=configuration" json:"configuration,omitempty"`
 	Refusals      *v1.Refusals           `protobuf:"bytes,20,opt,name=refusals" json:"refusals,omitempty"`                                // what the policy says of users
@@ -1349,7 +1349,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1361,7 +1361,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[17]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1374,7 +1374,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{17}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Welcome) GetNode() string {
@@ -1578,7 +1578,7 @@ type Known struct {
 
 func (x *Known) Reset() {
 	*x = Known{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +1590,7 @@ func (x *Known) String() string {
 func (*Known) ProtoMessage() {}
 
 func (x *Known) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[18]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,7 +1603,7 @@ func (x *Known) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Known.ProtoReflect.Descriptor instead.
 func (*Known) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{18}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Known) GetReport() *v1.StepReport {
@@ -1651,7 +1651,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[19]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1663,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[19]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1676,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{19}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Answer) GetId() uint64 {
@@ -1793,7 +1793,7 @@ type Devices struct {
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[20]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +1805,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[20]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +1818,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{20}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Devices) GetReport() *v1.DeviceReport {
@@ -1837,7 +1837,7 @@ type Samples struct {
 
 func (x *Samples) Reset() {
 	*x = Samples{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[21]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1849,7 +1849,7 @@ func (x *Samples) String() string {
 func (*Samples) ProtoMessage() {}
 
 func (x *Samples) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[21]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,7 +1862,7 @@ func (x *Samples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Samples.ProtoReflect.Descriptor instead.
 func (*Samples) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{21}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Samples) GetSamples() []*v1.DeviceSample {
@@ -1884,7 +1884,7 @@ type Reread struct {
 
 func (x *Reread) Reset() {
 	*x = Reread{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[22]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +1896,7 @@ func (x *Reread) String() string {
 func (*Reread) ProtoMessage() {}
 
 func (x *Reread) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[22]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +1909,7 @@ func (x *Reread) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reread.ProtoReflect.Descriptor instead.
 func (*Reread) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{22}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Reread) GetLogLevel() int32 {
@@ -1945,7 +1945,7 @@ type Asking struct {
 
 func (x *Asking) Reset() {
 	*x = Asking{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[23]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1957,7 +1957,7 @@ func (x *Asking) String() string {
 func (*Asking) ProtoMessage() {}
 
 func (x *Asking) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[23]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1970,7 +1970,7 @@ func (x *Asking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Asking.ProtoReflect.Descriptor instead.
 func (*Asking) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{23}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Asking) GetControllers() []string {
@@ -2005,7 +2005,7 @@ type Asked struct {
 
 func (x *Asked) Reset() {
 	*x = Asked{}
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[24]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2017,7 @@ func (x *Asked) String() string {
 func (*Asked) ProtoMessage() {}
 
 func (x *Asked) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_node_v1_orders_proto_msgTypes[24]
+	mi := &file_sluice_node_v1_privsep_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2030,7 @@ func (x *Asked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Asked.ProtoReflect.Descriptor instead.
 func (*Asked) Descriptor() ([]byte, []int) {
-	return file_sluice_node_v1_orders_proto_rawDescGZIP(), []int{24}
+	return file_sluice_node_v1_privsep_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Asked) GetReply() *CertificateReply {
@@ -2054,12 +2054,12 @@ func (x *Asked) GetAgain() bool {
 	return false
 }
 
-var File_sluice_node_v1_orders_proto protoreflect.FileDescriptor
+var File_sluice_node_v1_privsep_proto protoreflect.FileDescriptor
 
-const file_sluice_node_v1_orders_proto_rawDesc = "" +
+const file_sluice_node_v1_privsep_proto_rawDesc = "" +
 	"\n" +
-	"\x1bsluice/node/v1/orders.proto\x12\x0esluice.node.v1\x1a\x1asluice/node/v1/enrol.proto\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/node.proto\"\xa1\a\n" +
-	"\x05Order\x12\x0e\n" +
+	"\x1csluice/node/v1/privsep.proto\x12\x0esluice.node.v1\x1a\x1asluice/node/v1/enrol.proto\x1a\x13sluice/v1/job.proto\x1a\x14sluice/v1/node.proto\"\xa3\a\n" +
+	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x125\n" +
 	"\bsettings\x18\x02 \x01(\v2\x17.sluice.v1.NodeSettingsH\x00R\bsettings\x123\n" +
 	"\aprepare\x18\x03 \x01(\v2\x17.sluice.node.v1.PrepareH\x00R\aprepare\x120\n" +
@@ -2206,22 +2206,22 @@ const file_sluice_node_v1_orders_proto_rawDesc = "" +
 	"\vHOOK_REBOOT\x10\x05BAZ8github.com/sluice-hpc/sluice/proto/sluice/node/v1;nodepb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
 var (
-	file_sluice_node_v1_orders_proto_rawDescOnce sync.Once
-	file_sluice_node_v1_orders_proto_rawDescData []byte
+	file_sluice_node_v1_privsep_proto_rawDescOnce sync.Once
+	file_sluice_node_v1_privsep_proto_rawDescData []byte
 )
 
-func file_sluice_node_v1_orders_proto_rawDescGZIP() []byte {
-	file_sluice_node_v1_orders_proto_rawDescOnce.Do(func() {
-		file_sluice_node_v1_orders_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_sluice_node_v1_orders_proto_rawDesc), len(file_sluice_node_v1_orders_proto_rawDesc)))
+func file_sluice_node_v1_privsep_proto_rawDescGZIP() []byte {
+	file_sluice_node_v1_privsep_proto_rawDescOnce.Do(func() {
+		file_sluice_node_v1_privsep_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_sluice_node_v1_privsep_proto_rawDesc), len(file_sluice_node_v1_privsep_proto_rawDesc)))
 	})
-	return file_sluice_node_v1_orders_proto_rawDescData
+	return file_sluice_node_v1_privsep_proto_rawDescData
 }
 
-var file_sluice_node_v1_orders_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sluice_node_v1_orders_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
-var file_sluice_node_v1_orders_proto_goTypes = []any{
+var file_sluice_node_v1_privsep_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_sluice_node_v1_privsep_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_sluice_node_v1_privsep_proto_goTypes = []any{
 	(HookKind)(0),                 // 0: sluice.node.v1.HookKind
-	(*Order)(nil),                 // 1: sluice.node.v1.Order
+	(*Request)(nil),               // 1: sluice.node.v1.Request
 	(*Follow)(nil),                // 2: sluice.node.v1.Follow
 	(*History)(nil),               // 3: sluice.node.v1.History
 	(*MakeKey)(nil),               // 4: sluice.node.v1.MakeKey
@@ -2264,25 +2264,25 @@ var file_sluice_node_v1_orders_proto_goTypes = []any{
 	(*JoinRequest)(nil),           // 41: sluice.node.v1.JoinRequest
 	(*CertificateReply)(nil),      // 42: sluice.node.v1.CertificateReply
 }
-var file_sluice_node_v1_orders_proto_depIdxs = []int32{
-	26, // 0: sluice.node.v1.Order.settings:type_name -> sluice.v1.NodeSettings
-	6,  // 1: sluice.node.v1.Order.prepare:type_name -> sluice.node.v1.Prepare
-	7,  // 2: sluice.node.v1.Order.launch:type_name -> sluice.node.v1.Launch
-	8,  // 3: sluice.node.v1.Order.fail:type_name -> sluice.node.v1.Fail
-	27, // 4: sluice.node.v1.Order.control:type_name -> sluice.v1.StepOrder
-	9,  // 5: sluice.node.v1.Order.forget:type_name -> sluice.node.v1.Forget
-	10, // 6: sluice.node.v1.Order.hook:type_name -> sluice.node.v1.Hook
-	11, // 7: sluice.node.v1.Order.look:type_name -> sluice.node.v1.Look
-	14, // 8: sluice.node.v1.Order.cancel:type_name -> sluice.node.v1.Cancel
-	15, // 9: sluice.node.v1.Order.reopen:type_name -> sluice.node.v1.Reopen
-	16, // 10: sluice.node.v1.Order.stop:type_name -> sluice.node.v1.Stop
-	12, // 11: sluice.node.v1.Order.check:type_name -> sluice.node.v1.Check
-	13, // 12: sluice.node.v1.Order.who:type_name -> sluice.node.v1.Who
-	4,  // 13: sluice.node.v1.Order.make_key:type_name -> sluice.node.v1.MakeKey
-	5,  // 14: sluice.node.v1.Order.certify:type_name -> sluice.node.v1.Certify
-	2,  // 15: sluice.node.v1.Order.follow:type_name -> sluice.node.v1.Follow
-	3,  // 16: sluice.node.v1.Order.history:type_name -> sluice.node.v1.History
-	28, // 17: sluice.node.v1.Order.configuration:type_name -> sluice.v1.Configuration
+var file_sluice_node_v1_privsep_proto_depIdxs = []int32{
+	26, // 0: sluice.node.v1.Request.settings:type_name -> sluice.v1.NodeSettings
+	6,  // 1: sluice.node.v1.Request.prepare:type_name -> sluice.node.v1.Prepare
+	7,  // 2: sluice.node.v1.Request.launch:type_name -> sluice.node.v1.Launch
+	8,  // 3: sluice.node.v1.Request.fail:type_name -> sluice.node.v1.Fail
+	27, // 4: sluice.node.v1.Request.control:type_name -> sluice.v1.StepOrder
+	9,  // 5: sluice.node.v1.Request.forget:type_name -> sluice.node.v1.Forget
+	10, // 6: sluice.node.v1.Request.hook:type_name -> sluice.node.v1.Hook
+	11, // 7: sluice.node.v1.Request.look:type_name -> sluice.node.v1.Look
+	14, // 8: sluice.node.v1.Request.cancel:type_name -> sluice.node.v1.Cancel
+	15, // 9: sluice.node.v1.Request.reopen:type_name -> sluice.node.v1.Reopen
+	16, // 10: sluice.node.v1.Request.stop:type_name -> sluice.node.v1.Stop
+	12, // 11: sluice.node.v1.Request.check:type_name -> sluice.node.v1.Check
+	13, // 12: sluice.node.v1.Request.who:type_name -> sluice.node.v1.Who
+	4,  // 13: sluice.node.v1.Request.make_key:type_name -> sluice.node.v1.MakeKey
+	5,  // 14: sluice.node.v1.Request.certify:type_name -> sluice.node.v1.Certify
+	2,  // 15: sluice.node.v1.Request.follow:type_name -> sluice.node.v1.Follow
+	3,  // 16: sluice.node.v1.Request.history:type_name -> sluice.node.v1.History
+	28, // 17: sluice.node.v1.Request.configuration:type_name -> sluice.v1.Configuration
 	29, // 18: sluice.node.v1.Prepare.key:type_name -> sluice.v1.StepKey
 	30, // 19: sluice.node.v1.Prepare.devices:type_name -> sluice.v1.GresDevice
 	31, // 20: sluice.node.v1.Launch.bundle:type_name -> sluice.v1.Bundle
@@ -2324,33 +2324,33 @@ var file_sluice_node_v1_orders_proto_depIdxs = []int32{
 	0,  // [0:52] is the sub-list for field type_name
 }
 
-func init() { file_sluice_node_v1_orders_proto_init() }
-func file_sluice_node_v1_orders_proto_init() {
-	if File_sluice_node_v1_orders_proto != nil {
+func init() { file_sluice_node_v1_privsep_proto_init() }
+func file_sluice_node_v1_privsep_proto_init() {
+	if File_sluice_node_v1_privsep_proto != nil {
 		return
 	}
 	file_sluice_node_v1_enrol_proto_init()
-	file_sluice_node_v1_orders_proto_msgTypes[0].OneofWrappers = []any{
-		(*Order_Settings)(nil),
-		(*Order_Prepare)(nil),
-		(*Order_Launch)(nil),
-		(*Order_Fail)(nil),
-		(*Order_Control)(nil),
-		(*Order_Forget)(nil),
-		(*Order_Hook)(nil),
-		(*Order_Look)(nil),
-		(*Order_Cancel)(nil),
-		(*Order_Reopen)(nil),
-		(*Order_Stop)(nil),
-		(*Order_Check)(nil),
-		(*Order_Who)(nil),
-		(*Order_MakeKey)(nil),
-		(*Order_Certify)(nil),
-		(*Order_Follow)(nil),
-		(*Order_History)(nil),
-		(*Order_Configuration)(nil),
+	file_sluice_node_v1_privsep_proto_msgTypes[0].OneofWrappers = []any{
+		(*Request_Settings)(nil),
+		(*Request_Prepare)(nil),
+		(*Request_Launch)(nil),
+		(*Request_Fail)(nil),
+		(*Request_Control)(nil),
+		(*Request_Forget)(nil),
+		(*Request_Hook)(nil),
+		(*Request_Look)(nil),
+		(*Request_Cancel)(nil),
+		(*Request_Reopen)(nil),
+		(*Request_Stop)(nil),
+		(*Request_Check)(nil),
+		(*Request_Who)(nil),
+		(*Request_MakeKey)(nil),
+		(*Request_Certify)(nil),
+		(*Request_Follow)(nil),
+		(*Request_History)(nil),
+		(*Request_Configuration)(nil),
 	}
-	file_sluice_node_v1_orders_proto_msgTypes[16].OneofWrappers = []any{
+	file_sluice_node_v1_privsep_proto_msgTypes[16].OneofWrappers = []any{
 		(*Word_Welcome)(nil),
 		(*Word_Answer)(nil),
 		(*Word_Report)(nil),
@@ -2363,18 +2363,18 @@ func file_sluice_node_v1_orders_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_node_v1_orders_proto_rawDesc), len(file_sluice_node_v1_orders_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_node_v1_privsep_proto_rawDesc), len(file_sluice_node_v1_privsep_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_sluice_node_v1_orders_proto_goTypes,
-		DependencyIndexes: file_sluice_node_v1_orders_proto_depIdxs,
-		EnumInfos:         file_sluice_node_v1_orders_proto_enumTypes,
-		MessageInfos:      file_sluice_node_v1_orders_proto_msgTypes,
+		GoTypes:           file_sluice_node_v1_privsep_proto_goTypes,
+		DependencyIndexes: file_sluice_node_v1_privsep_proto_depIdxs,
+		EnumInfos:         file_sluice_node_v1_privsep_proto_enumTypes,
+		MessageInfos:      file_sluice_node_v1_privsep_proto_msgTypes,
 	}.Build()
-	File_sluice_node_v1_orders_proto = out.File
-	file_sluice_node_v1_orders_proto_goTypes = nil
-	file_sluice_node_v1_orders_proto_depIdxs = nil
+	File_sluice_node_v1_privsep_proto = out.File
+	file_sluice_node_v1_privsep_proto_goTypes = nil
+	file_sluice_node_v1_privsep_proto_depIdxs = nil
 }

@@ -268,30 +268,3 @@ func (c NodeBeats) Handle(tx *state.Tx) any {
 	}
 	return nil
 }
-
-// drain takes a node out of use for a reason of its own; what runs goes on. One that is drained already keeps its reason, as in Slurm:
-// what was found first, or what an administrator has said.
-func drain(tx *state.Tx, node, reason string) {
-	old := tx.Node(node)
-	if old == nil || old.StateFlags&(pb.NodeDrain|pb.NodePowerDrain) == pb.NodeDrain && old.Reason != "" {
-		return
-	}
-	n := change(old)
-	n.StateFlags = n.StateFlags&^pb.NodePowerDrain | pb.NodeDrain
-	n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = reason, tx.NowNS, "slurm", tx.Settings().SlurmUserUID
-	tx.Emit(state.NodeChanged{Node: n, What: "drained", Durable: true})
-}
-
-// nodeDown takes a node out and gives up what ran on it.
-func nodeDown(tx *state.Tx, name, reason string, by Caller, byName string) {
-	n := change(tx.Node(name))
-	n.State = pb.NodeState_NODE_DOWN
-	n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = reason, tx.NowNS, byName, by.UID
-	n.Strays = withStrays(tx, n)
-	tx.Emit(state.NodeChanged{Node: n, What: "down", Durable: true})
-	for _, id := range n.Jobs {
-		if j := tx.Job(id); j != nil && state.AllocOn(j, name) != nil {
-			lose(tx, j, name, fmt.Sprintf("node %s is down: %s", name, reason))
-		}
-	}
-}

@@ -6,7 +6,7 @@
 //   - pass.go: the pass over the classes of the queue, and starts
 //   - turn.go: which classes of a family are opened
 //   - order.go: the order of backfill candidates (Params.Order)
-//   - guard.go: which jobs are promised a start, and when (Params.HeadGuardS, MaxWaitS)
+//   - backfill.go: which jobs are promised a start, and when (Params.HeadGuardS, MaxWaitS)
 //   - preempt.go: preemption
 //   - limits.go: limits of associations and QOS
 //   - dominance.go: jobs that need not be tried because a smaller one failed

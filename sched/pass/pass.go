@@ -89,14 +89,14 @@ func (p *pass) run() {
 	}
 	p.first.less = func(a, b *turn) bool { return queue.CompareEntries(a.next, b.next) < 0 }
 	heap.Init(&p.first)
-	p.drain(&p.first)
+	p.takeInTurn(&p.first)
 }
 
-// drain takes the classes of h one job at a time.
-func (p *pass) drain(h *turnHeap) {
+// takeInTurn takes the classes of h one job at a time.
+func (p *pass) takeInTurn(h *turnHeap) {
 	for len(h.list) > 0 || len(p.second) > 0 && !p.short {
 		if !p.short && p.candidatesDue() {
-			if p.drainCandidates(); p.spent() {
+			if p.takeAllCandidates(); p.spent() {
 				return
 			}
 			continue
@@ -177,8 +177,8 @@ func (p *pass) candidatesDue() bool {
 	return a.Job.Rank != b.Job.Rank || a.Class.Part.Rec.PriorityTier != b.Class.Part.Rec.PriorityTier
 }
 
-// drainCandidates takes the candidates of one rank in their own order, and lets their classes go on with what is of a lower one.
-func (p *pass) drainCandidates() {
+// takeAllCandidates takes the candidates of one rank in their own order, and lets their classes go on with what is of a lower one.
+func (p *pass) takeAllCandidates() {
 	p.short = true
 	p.takeCandidates(p.second[0].next.Job.Rank)
 	p.short = false
@@ -225,7 +225,7 @@ func (p *pass) takeCandidates(rank uint32) {
 		}
 	}
 	heap.Init(&h)
-	p.drain(&h)
+	p.takeInTurn(&h)
 }
 
 // couldStart reports whether any job of the class fits now.

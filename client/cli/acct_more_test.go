@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -171,6 +172,8 @@ func TestSacctmgr(t *testing.T) {
 		{line: "sacctmgr -i add account x maxjobs=99999999999",
 			stderr: "sacctmgr: error: Invalid value for MaxJobs (99999999999)\n", exit: 1},
 		{line: "sacctmgr -i add account x maxjobs=-2", stderr: "sacctmgr: error: Invalid value for MaxJobs (-2)\n", exit: 1},
+		{line: "sacctmgr -i add account x limithours=Mon", stderr: "sacctmgr: error: LimitHours: Mon has no hours", exit: 1},
+		{line: "sacctmgr -i modify user x set limithours+=8:00-9:00", stderr: " Unknown option: limithours+=8:00-9:00\n", exit: 1},
 		{line: "sacctmgr -i modify user x set maxjobs+=2", stderr: " Unknown option: maxjobs+=2\n", exit: 1},
 		{line: "sacctmgr -i delete user", stderr: " No conditions given to remove, not executing.\n", exit: 1},
 		{line: "sacctmgr add coordinator names=x", stderr: " You need to specify a account list here.\n", exit: 1},
@@ -221,6 +224,14 @@ func TestSacctmgrChanges(t *testing.T) {
 				{Name: "QOS", Op: "+", Words: []string{"high", "low"}}}},
 			stdout: " Modified accounts...\n  lab\n Modified account associations...\n  C = compat     A = lab of root\n" +
 				"Would you like to commit changes? (You have 30 seconds to decide)\n(N/y): \nY or N please\n(N/y): \n"},
+		{line: "sacctmgr -i modify account lab set limithours='mon,sat,8:00-20:00'", calls: 1,
+			want: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Names: []string{"lab"}, Set: []*pb.PolicySetting{
+				{Name: "LimitHours", Words: []string{"Mon,Sat 08:00-20:00"}}}},
+			stdout: " Modified accounts...\n  lab\n Modified account associations...\n  C = compat     A = lab of root\n"},
+		{line: "sacctmgr -i modify account lab set limithours=-1", calls: 1,
+			want: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Names: []string{"lab"}, Set: []*pb.PolicySetting{
+				{Name: "LimitHours", Words: []string{""}}}},
+			stdout: " Modified accounts...\n  lab\n Modified account associations...\n  C = compat     A = lab of root\n"},
 		{line: "sacctmgr delete account lab", calls: 1,
 			want: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_DELETE, Names: []string{"lab"}, CheckOnly: true},
 			stdout: " Deleting accounts...\n  lab\nWould you like to commit changes? (You have 30 seconds to decide)\n(N/y): \n" +
@@ -239,5 +250,33 @@ func TestSacctmgrChanges(t *testing.T) {
 		if got := c.Updates[tt.calls-1].(proto.Message); !proto.Equal(got, tt.want) {
 			t.Errorf("%s: sent %v, want %v", tt.line, got, tt.want)
 		}
+	}
+}
+
+// TestSacctmgrOwnSettings: settings that Slurm does not have are shown when asked for, and dumped so that they load again.
+func TestSacctmgrOwnSettings(t *testing.T) {
+	rows := []*pb.PolicyRow{{Account: &pb.AccountRecord{Name: "root"}}, {Account: &pb.AccountRecord{Name: "lab"}},
+		{Assoc: &pb.AssocRecord{Id: 1, Account: "root"}}, {Qos: &pb.QosRecord{Id: 1, Name: "normal", LimitHours: "20:00-08:00"}},
+		{Assoc: &pb.AssocRecord{Id: 3, Account: "lab", Parent: "root", LimitHours: "Mon-Fri 08:00-20:00,Sat 10:00-14:00"}}}
+	file := t.TempDir() + "/out.cfg"
+	for line, want := range map[string]string{
+		"sacctmgr -nP show assoc format=account,limith":             "root|\nlab|Mon-Fri 08:00-20:00,Sat 10:00-14:00\n",
+		"sacctmgr -nP show account lab withassoc format=limithours": "Mon-Fri 08:00-20:00,Sat 10:00-14:00\n",
+		"sacctmgr -n show qos format=limithours":                    "                   20:00-08:00 \n",
+		"sacctmgr dump compat file=" + file:                         "",
+	} {
+		stdout, stderr, exit := run(t, &clienttest.Controller{PolicyRows: rows}, "", acctConf(t), strings.Fields(line)...)
+		if stdout != want || exit != 0 {
+			t.Errorf("%s: exit %d, %q, want %q; %s", line, exit, stdout, want, stderr)
+		}
+	}
+	c := &clienttest.Controller{PolicyRows: rows, PolicyReply: &pb.ChangePolicyReply{}}
+	run(t, c, "", acctConf(t), "sacctmgr", "-i", "load", file)
+	lines := c.Updates[0].(*pb.ChangePolicyRequest).Lines
+	set := lines[len(lines)-1].Set
+	if !slices.ContainsFunc(set, func(s *pb.PolicySetting) bool {
+		return s.Name == "LimitHours" && s.Words[0] == "Mon-Fri 08:00-20:00,Sat 10:00-14:00"
+	}) {
+		t.Errorf("loaded: %v", lines)
 	}
 }

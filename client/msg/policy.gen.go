@@ -364,6 +364,7 @@ type AssocRecord struct {
 	Qos        []string
 	DefaultQos string
 	Values     []*PolicyValue
+	LimitHours string
 }
 
 func (m *AssocRecord) GetId() uint32 {
@@ -422,6 +423,13 @@ func (m *AssocRecord) GetValues() []*PolicyValue {
 	return m.Values
 }
 
+func (m *AssocRecord) GetLimitHours() string {
+	if m == nil {
+		return ""
+	}
+	return m.LimitHours
+}
+
 // Marshal gives the encoding of m.
 func (m *AssocRecord) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -444,6 +452,7 @@ func (m *AssocRecord) AppendTo(b []byte) []byte {
 		b, at = coding.Open(b, 8)
 		b = coding.Close(v.AppendTo(b), at)
 	}
+	b = coding.AppendText(b, 17, m.LimitHours)
 	return b
 }
 
@@ -476,6 +485,8 @@ func (m *AssocRecord) Merge(s string) error {
 			v := new(PolicyValue)
 			d.Fail(v.Merge(d.Data))
 			m.Values = append(m.Values, v)
+		case 17<<3 | coding.Chunk:
+			m.LimitHours = d.Text()
 		}
 	}
 	return d.Err()
@@ -554,6 +565,7 @@ type QosRecord struct {
 	Preempt     []string
 	PreemptMode string
 	Values      []*PolicyValue
+	LimitHours  string
 }
 
 func (m *QosRecord) GetId() uint32 {
@@ -605,6 +617,13 @@ func (m *QosRecord) GetValues() []*PolicyValue {
 	return m.Values
 }
 
+func (m *QosRecord) GetLimitHours() string {
+	if m == nil {
+		return ""
+	}
+	return m.LimitHours
+}
+
 // Marshal gives the encoding of m.
 func (m *QosRecord) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -628,6 +647,7 @@ func (m *QosRecord) AppendTo(b []byte) []byte {
 		b, at = coding.Open(b, 7)
 		b = coding.Close(v.AppendTo(b), at)
 	}
+	b = coding.AppendText(b, 16, m.LimitHours)
 	return b
 }
 
@@ -658,6 +678,8 @@ func (m *QosRecord) Merge(s string) error {
 			v := new(PolicyValue)
 			d.Fail(v.Merge(d.Data))
 			m.Values = append(m.Values, v)
+		case 16<<3 | coding.Chunk:
+			m.LimitHours = d.Text()
 		}
 	}
 	return d.Err()

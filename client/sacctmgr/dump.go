@@ -184,6 +184,9 @@ func assocOptions(a *msg.AssocRecord) (o []policy.FileOption) {
 			o = append(o, policy.FileOption{Key: d.as, Value: text[1:]})
 		}
 	}
+	if a.GetLimitHours() != "" {
+		o = append(o, policy.FileOption{Key: "LimitHours", Value: a.GetLimitHours()})
+	}
 	if len(a.GetQos()) > 0 {
 		o = append(o, policy.FileOption{Key: "QOS", Value: strings.Join(a.GetQos(), ",")})
 	}

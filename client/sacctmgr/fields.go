@@ -44,13 +44,13 @@ func assocFields() []mgrField {
 		{"DefaultQOS", "Def QOS", 9, "defaultqos"}, {"ParentName", "ParentName", 10, "parent"}, {"ParentID", "ParentID", 8, "parentid"},
 		{"ID", "ID", 6, "id"}, {"LFT", "LFT", 6, "lft"}, {"RGT", "RGT", 6, "rgt"},
 		{"Partition", "Partition", 10, "partition"}, {"Flags", "Flags", 20, ""}}
-	return append(f, numberFields(policy.Assoc)...)
+	return append(append(f, numberFields(policy.Assoc)...), mgrField{"LimitHours", "LimitHours", 30, "LimitHours"})
 }
 
 func qosFields() []mgrField {
 	f := []mgrField{{"Name", "Name", 10, "qos"}, {"Description", "Descr", 20, "description"}, {"ID", "ID", 6, "id"},
 		{"PreemptMode", "PreemptMode", 11, "mode"}, {"Preempt", "Preempt", 10, "preempt"}, {"Flags", "Flags", 20, "flags"}}
-	return append(f, numberFields(policy.QOS)...)
+	return append(append(f, numberFields(policy.QOS)...), mgrField{"LimitHours", "LimitHours", 30, "LimitHours"})
 }
 
 func eventFields() []mgrField {

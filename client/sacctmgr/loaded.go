@@ -200,7 +200,8 @@ func (f *file) sayGone() {
 
 // row is what there is of an association, by the names of settings.
 func (f *file) row(a *msg.AssocRecord) mgrRow {
-	r := mgrRow{"Fairshare": "1", "QOS": strings.Join(a.GetQos(), ","), "DefaultQOS": a.GetDefaultQos(), "Parent": a.GetParent()}
+	r := mgrRow{"Fairshare": "1", "QOS": strings.Join(a.GetQos(), ","), "DefaultQOS": a.GetDefaultQos(), "Parent": a.GetParent(),
+		"LimitHours": a.GetLimitHours()}
 	show(r, policy.Assoc, a.GetValues())
 	return r
 }

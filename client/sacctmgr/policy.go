@@ -140,7 +140,8 @@ func settingKey(s *policy.Setting) string { return strings.TrimSuffix(s.Name+"/"
 func (m *run) row(p *rules, a *msg.AssocRecord) mgrRow {
 	r := mgrRow{"cluster": m.env.ClusterName(), "account": a.GetAccount(), "user": a.GetUser(), "partition": a.GetPartition(),
 		"Fairshare": "1", "qos": p.qosText(a.GetQos(), false), "qosid": p.qosText(a.GetQos(), true), "defaultqos": a.GetDefaultQos(),
-		"id": strconv.FormatUint(uint64(a.GetId()), 10), "parent": a.GetParent(), "parentid": "0"}
+		"id": strconv.FormatUint(uint64(a.GetId()), 10), "parent": a.GetParent(), "parentid": "0",
+		"LimitHours": a.GetLimitHours()}
 	show(r, policy.Assoc, a.GetValues())
 	for i, other := range p.assocs {
 		if other == a {
@@ -311,7 +312,8 @@ func qosRows(ctx context.Context, m *run) (rows []mgrRow, err error) {
 	for _, q := range p.qos {
 		r := mgrRow{"qos": q.GetName(), "description": q.GetDescription(), "id": strconv.FormatUint(uint64(q.GetId()), 10),
 			"Priority": "0", "GraceTime": "00:00:00", "mode": cmp.Or(q.GetPreemptMode(), "cluster"), "UsageFactor": "1.000000",
-			"flags": strings.Join(q.GetFlags(), ","), "preempt": strings.Join(q.GetPreempt(), ",")}
+			"flags": strings.Join(q.GetFlags(), ","), "preempt": strings.Join(q.GetPreempt(), ","),
+			"LimitHours": q.GetLimitHours()}
 		show(r, policy.QOS, q.GetValues())
 		rows = append(rows, r)
 	}

@@ -113,6 +113,13 @@ func (m *run) setting(o *order, word, name, op, value string) int {
 		if def.Name == "Flags" && !m.flags(s, value) {
 			return 1
 		}
+	case def.Kind == policy.Week:
+		h, err := policy.ParseHours(strings.TrimPrefix(value, "-1"))
+		if err != nil {
+			m.env.Errorf("%s: %s", def.Name, format.Escape(err.Error()))
+			return 1
+		}
+		s.Words = []string{h.String()}
 	default:
 		s.Words = []string{value}
 		if def.Name == "Description" || def.Name == "Organization" {

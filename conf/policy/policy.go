@@ -34,6 +34,7 @@ type Kind uint8
 const (
 	Text   Kind = iota // anything
 	Word               // a name
+	Week               // hours of the week (ParseHours)
 	List               // names; += and -= change it
 	Count              // a number
 	Wall               // a duration, typed in minutes or as a time; the number is seconds
@@ -78,7 +79,7 @@ func (s *Setting) Numeric() bool { return s.Kind > List }
 
 func names(text string) []string { return strings.Fields(text) }
 
-// Table has every setting. The names are those of Slurm 22.05.
+// Table has every setting. The names are those of Slurm 22.05, but for Sluice's own.
 var Table = []Setting{
 	{Name: "Description", Alias: names("Descr"), On: Account | QOS, Kind: Text},
 	{Name: "Organization", Alias: names("Org"), On: Account, Kind: Text},
@@ -90,6 +91,7 @@ var Table = []Setting{
 	{Name: "Flags", On: QOS, Kind: List},
 	{Name: "Preempt", On: QOS, Kind: List},
 	{Name: "PreemptMode", On: QOS, Kind: Word},
+	{Name: "LimitHours", On: Assoc | QOS, Kind: Week}, // Sluice's own
 
 	{Name: "Fairshare", Alias: names("Share Shares"), On: Assoc, Kind: Share, Header: "Share", Width: 9},
 	{Name: "Priority", On: Assoc | QOS, Kind: Count, Header: "Priority", Width: 10, Inherits: true},
@@ -156,7 +158,7 @@ var Table = []Setting{
 var inEffect = names(`Description Organization Parent DefaultAccount AdminLevel DefaultQOS QOS Fairshare Priority
 	GrpJobs GrpSubmitJobs GrpTRES GrpTRESMins GrpTRESRunMins GrpWall MaxJobs MaxSubmitJobs MaxTRESPerJob MaxTRESMinsPerJob MaxWall
 	MaxJobsPerUser MaxSubmitJobsPerUser MaxTRESPerUser MaxJobsPerAccount MaxSubmitJobsPerAccount MaxTRESPerAccount
-	Preempt PreemptMode GraceTime PreemptExemptTime UsageFactor`)
+	Preempt PreemptMode GraceTime PreemptExemptTime UsageFactor LimitHours`)
 
 // InEffect reports whether the setting decides anything yet.
 func (s *Setting) InEffect() bool { return slices.Contains(inEffect, s.Name) }

@@ -214,7 +214,7 @@ func budgets(v *state.View, rows []row, values []*pb.PolicyValue, g Group, nowS 
 		if rows[i].over != overSpent {
 			continue
 		}
-		for _, l := range rows[i].limits(v, values, g, "") {
+		for _, l := range rows[i].limits(v, values, "", g, "") {
 			b := Budget{TRES: l.name(), Most: l.Most, Running: lines.Left(l.name(), nowS), Held: lines.Running(l.name())}
 			b.Used, b.Known = l.spent(v, nowS)
 			out = append(out, b)

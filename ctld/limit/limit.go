@@ -3,7 +3,8 @@
 // however many users and accounts there are. Pure.
 //
 // The tables below name the limits as conf/policy does. As in Slurm, a limit of a QOS replaces the same limit of
-// associations; Max… of an association is inherited, while Grp… counts the jobs of everything below it.
+// associations; Max… of an association is inherited, while Grp… counts the jobs of everything below it. A record's limits
+// on what runs may have hours (LimitHours); at others they are as if unset (state.Policy.Counts).
 package limit
 
 import (
@@ -43,6 +44,7 @@ type Limit struct {
 	Need, Use record.Factor
 	Reason    string // of a job that waits for it, in Slurm's words
 	Who       string // whose limit it is, for people
+	UntilNS   int64  // it counts only at some hours, and now until then; 0: always
 }
 
 // row is a kind of limit. What "" is a vector of TRES; reason then is its beginning.
@@ -108,7 +110,7 @@ func of(v *state.View, a *pb.AssocRecord, q *pb.QosRecord, user string) (out []L
 		case r.user:
 			g.User, who = user, who+", user "+user
 		}
-		for _, l := range r.limits(v, q.GetValues(), g, who) {
+		for _, l := range r.limits(v, q.GetValues(), q.GetLimitHours(), g, who) {
 			instead[r.instead+"/"+l.vector(&r)] = true
 			out = append(out, l)
 		}
@@ -125,12 +127,12 @@ func of(v *state.View, a *pb.AssocRecord, q *pb.QosRecord, user string) (out []L
 	}
 	for _, r := range ofUsers {
 		if a.User != "" || r.perJob {
-			keep(&r, r.limits(v, p.Inherited(a).Values, Group{Assoc: a.Id, PerJob: r.perJob}, name(a)))
+			keep(&r, r.inherited(v, a))
 		}
 	}
 	for up := range p.Chain(a) {
 		for _, r := range ofAccounts {
-			keep(&r, r.limits(v, up.Values, Group{Assoc: up.Id}, name(up)))
+			keep(&r, r.limits(v, up.Values, up.LimitHours, Group{Assoc: up.Id}, name(up)))
 		}
 	}
 	return out
@@ -151,13 +153,34 @@ func name(a *pb.AssocRecord) string {
 	return "user " + a.User + " in account " + a.Account
 }
 
-// limits are those of a row among the values of a record.
-func (r *row) limits(v *state.View, values []*pb.PolicyValue, g Group, who string) (out []Limit) {
+// inherited are those of a row of an association, or else of the nearest account above it.
+func (r *row) inherited(v *state.View, a *pb.AssocRecord) (out []Limit) {
+	for up := range v.Policy().Chain(a) {
+		for _, l := range r.limits(v, up.Values, up.LimitHours, Group{Assoc: a.Id, PerJob: r.perJob}, name(a)) {
+			i, found := slices.BinarySearchFunc(out, l.What, func(o Limit, what string) int { return strings.Compare(o.What, what) })
+			if !found {
+				out = slices.Insert(out, i, l)
+			}
+		}
+	}
+	return out
+}
+
+// limits are those of a row among the values of a record whose limits have such hours, as far as they count now. What is submitted, and
+// what is used over time, is limited at all hours.
+func (r *row) limits(v *state.View, values []*pb.PolicyValue, hours string, g Group, who string) (out []Limit) {
+	if r.what == Submit || r.over != 0 {
+		hours = ""
+	}
+	counts, untilNS := v.Policy().Counts(hours)
+	if !counts {
+		return nil
+	}
 	for _, val := range values {
 		if val.Name != r.setting {
 			continue
 		}
-		l := Limit{Group: g, What: r.what, Over: r.over, Most: int64(val.Value), Reason: r.reason, Who: who}
+		l := Limit{Group: g, What: r.what, Over: r.over, Most: int64(val.Value), Reason: r.reason, Who: who, UntilNS: untilNS}
 		if r.what == "" {
 			if l.What = val.Tres; !r.counts(l.What) {
 				continue
@@ -265,7 +288,7 @@ func Refuses(v *state.View, j, old *pb.JobRecord) *pb.Problem {
 			if n, used := state.Tasks(j), l.Used(v, v.NowNS/1e9); used+n > l.Most {
 				return refusal(&l, "%s has %d of %d jobs, this needs %d more", l.Who, used, l.Most, n)
 			}
-		case !deny:
+		case !deny || l.UntilNS != 0: // it can start at other hours
 		case sizing.LimitNeed(l.whole(), &counts, wall(j.TimeLimitS)) > l.Most:
 			what := "%s may use %d of " + l.What + ", this needs more"
 			if l.What == record.LimitWall {
@@ -296,6 +319,9 @@ func Notes(v *state.View, j *pb.JobRecord) (out []string) {
 			continue
 		}
 		what := l.What
+		if l.UntilNS != 0 {
+			l.Reason += ", which counts until " + timespec.FormatUTC(l.UntilNS)
+		}
 		switch what {
 		case record.LimitJobs:
 			what = "running jobs"
@@ -367,7 +393,7 @@ func Shorten(v *state.View, j *pb.JobRecord) {
 		return
 	}
 	for _, l := range ofRecord(v, j) {
-		if l.What == record.LimitWall && l.Most > 0 && wall(j.TimeLimitS) > l.Most {
+		if l.What == record.LimitWall && l.UntilNS == 0 && l.Most > 0 && wall(j.TimeLimitS) > l.Most {
 			j.Spec = state.CloneSpec(j.Spec)
 			j.TimeLimitS, j.Spec.TimeLimitS = uint32(l.Most), uint32(l.Most)
 		}

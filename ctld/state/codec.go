@@ -116,6 +116,7 @@ func Load(cfg *Config, store journal.Store, clusterID string, firstID uint32) (*
 	}
 	if tx.loading != nil {
 		tx.loading.noteTimed()
+		tx.loading.noteHours(tx.NowNS, cfg.Settings.Location())
 	}
 	tx.recount()
 	tx.recountTime()

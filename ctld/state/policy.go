@@ -30,6 +30,7 @@ type Policy struct {
 
 	timedAssocs []*pb.AssocRecord // that have limits over time
 	timedQOS    []*pb.QosRecord
+	hours       hours
 }
 
 // everywhere is the policy of a cluster that defines nothing.
@@ -319,6 +320,7 @@ type PolicyChanged struct {
 func (e PolicyChanged) apply(tx *Tx) {
 	p, old := e.Draft.Policy, tx.Policy()
 	p.noteTimed()
+	p.noteHours(tx.NowNS, tx.Settings().Location())
 	tx.next.policy = &p
 	moved := !sameTree(old, &p)
 	if moved {
@@ -371,6 +373,7 @@ func (tx *Tx) loadPolicy(key, value []byte) error {
 func (v *View) checkPolicy() (faults []error) {
 	p := v.Policy()
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	faults = append(faults, p.checkHours()...)
 	ids := map[uint32]bool{}
 	for i, a := range p.assocs {
 		key := AssocKey{a.User, a.Account, a.Partition}

@@ -51,6 +51,9 @@ func Begin(v *View, nowNS int64) *Tx {
 	tx := &Tx{token: new(token), Seq: v.Seq + 1, NowNS: nowNS, Room: journal.Ample, base: v, next: *v, dirty: map[uint32]bool{},
 		nodes: map[string]bool{}, parts: map[string]bool{}, wake: map[string]struct{}{}}
 	tx.next.Seq, tx.next.NowNS, tx.next.Outbox, tx.next.StepOutbox = tx.Seq, nowNS, nil, nil
+	if v.Policy().hoursTurn(nowNS, v.Settings) {
+		tx.Emit(HoursTurned{})
+	}
 	return tx
 }
 

@@ -23,6 +23,9 @@ func file(p *state.Policy) *pb.ChangePolicyRequest {
 		if len(a.Qos) > 0 {
 			l.Set = append(l.Set, &pb.PolicySetting{Name: "QOS", Words: slices.Clone(a.Qos)})
 		}
+		if a.LimitHours != "" {
+			l.Set = append(l.Set, &pb.PolicySetting{Name: "LimitHours", Words: []string{a.LimitHours}})
+		}
 		for _, v := range a.Values {
 			l.Set = append(l.Set, &pb.PolicySetting{Name: v.Name, Values: []*pb.PolicyValue{v}})
 		}

@@ -213,6 +213,8 @@ func (e *edit) settled(old *pb.AssocRecord) (*pb.AssocRecord, *pb.Problem) {
 			a.Qos = storedQOS(a, list)
 		case "DefaultQOS":
 			a.DefaultQos = s.Words[0]
+		case "LimitHours":
+			a.LimitHours = s.Words[0]
 		default:
 			if def := policy.Find(policy.Assoc, s.Name); def != nil && def.Numeric() {
 				a.Values = stored(withValues(a.Values, s))
@@ -236,6 +238,8 @@ func (e *edit) settledQOS(old *pb.QosRecord) (*pb.QosRecord, *pb.Problem) {
 			q.Flags = changed(q.Flags, s)
 		case "PreemptMode":
 			q.PreemptMode = s.Words[0]
+		case "LimitHours":
+			q.LimitHours = s.Words[0]
 		case "Preempt":
 			list, p := e.qosList(s, q.Preempt, nil)
 			if p != nil {

@@ -197,6 +197,8 @@ func TestRefusals(t *testing.T) {
 		"delete account root":                          "not allowed to remove the root account",
 		"delete user root":                             "root cannot be removed",
 		"delete qos normal":                            "cannot be deleted",
+		"modify account lab limithours=Mon":            "LimitHours: Mon has no hours",
+		"add qos x limithours=8-20":                    `"8-20" are no days`,
 		"delete account":                               "No conditions",
 		"delete user":                                  "No conditions",
 		"delete qos":                                   "No conditions",
@@ -287,6 +289,7 @@ func (b *bench) anything(t *rapid.T) {
 		return strings.Join(rapid.SliceOfNDistinct(name, 1, 3, rapid.ID).Draw(t, "names"), ",")
 	})
 	qos := rapid.SampledFrom([]string{"q", "r", "normal", "q,normal", "q,r"})
+	hours := rapid.SampledFrom([]string{"", "8:00-20:00", "Sat,Mon,20:00-08:00"})
 	for range rapid.IntRange(1, 40).Draw(t, "changes") {
 		line := rapid.SampledFrom([]func() string{
 			func() string { return "add account " + names.Draw(t, "n") + " parent=" + name.Draw(t, "p") },
@@ -309,6 +312,9 @@ func (b *bench) anything(t *rapid.T) {
 				return "modify account " + names.Draw(t, "n") + " fairshare=1 grptres=cpu=4,mem=10 description=it's organization=x"
 			},
 			func() string { return "modify qos q preempt+=" + qos.Draw(t, "q") },
+			func() string { return "modify qos q limithours=" + hours.Draw(t, "h") },
+			func() string { return "modify account " + names.Draw(t, "n") + " limithours=" + hours.Draw(t, "h") },
+			func() string { return "modify user u" + name.Draw(t, "u") + " limithours=" + hours.Draw(t, "h") },
 			func() string { return "delete account " + names.Draw(t, "n") },
 			func() string { return "delete user u" + name.Draw(t, "u") + " account=" + names.Draw(t, "a") },
 			func() string { return "delete user u" + name.Draw(t, "u") },

@@ -29,6 +29,14 @@ func (e *edit) checkSetting(s *pb.PolicySetting) *pb.Problem {
 		return refusal("%s has one value", s.Name)
 	}
 	for i, w := range s.Words {
+		if def.Kind == policy.Week {
+			h, err := policy.ParseHours(w)
+			if err != nil {
+				return refusal("%s: %v", s.Name, err)
+			}
+			s.Words[i] = h.String()
+			continue
+		}
 		if def.Kind == policy.Text {
 			if p := admit.Line(s.Name, w); p != nil {
 				return p

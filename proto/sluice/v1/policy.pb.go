@@ -315,6 +315,7 @@ type AssocRecord struct {
 	Qos           []string               `protobuf:"bytes,6,rep,name=qos" json:"qos,omitempty"`                                 // that may be used, in order; empty: those of the account above
 	DefaultQos    string                 `protobuf:"bytes,7,opt,name=default_qos,json=defaultQos" json:"default_qos,omitempty"` // empty: that of the account above
 	Values        []*PolicyValue         `protobuf:"bytes,8,rep,name=values" json:"values,omitempty"`
+	LimitHours    string                 `protobuf:"bytes,17,opt,name=limit_hours,json=limitHours" json:"limit_hours,omitempty"` // when its limits hold jobs back (policy.ParseHours); empty: always
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -405,6 +406,13 @@ func (x *AssocRecord) GetValues() []*PolicyValue {
 	return nil
 }
 
+func (x *AssocRecord) GetLimitHours() string {
+	if x != nil {
+		return x.LimitHours
+	}
+	return ""
+}
+
 // QosRecord is a quality of service.
 type QosRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -415,6 +423,7 @@ type QosRecord struct {
 	Preempt       []string               `protobuf:"bytes,5,rep,name=preempt" json:"preempt,omitempty"`                            // QOS whose jobs it may preempt, in order
 	PreemptMode   string                 `protobuf:"bytes,6,opt,name=preempt_mode,json=preemptMode" json:"preempt_mode,omitempty"` // empty: that of the cluster
 	Values        []*PolicyValue         `protobuf:"bytes,7,rep,name=values" json:"values,omitempty"`
+	LimitHours    string                 `protobuf:"bytes,16,opt,name=limit_hours,json=limitHours" json:"limit_hours,omitempty"` // as those of associations
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -496,6 +505,13 @@ func (x *QosRecord) GetValues() []*PolicyValue {
 		return x.Values
 	}
 	return nil
+}
+
+func (x *QosRecord) GetLimitHours() string {
+	if x != nil {
+		return x.LimitHours
+	}
+	return ""
 }
 
 // PolicyValue is a number of an association or a QOS. conf/policy has the table of names.
@@ -1267,7 +1283,7 @@ const file_sluice_v1_policy_proto_rawDesc = "" +
 	"UserRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
 	"\x0fdefault_account\x18\x02 \x01(\tR\x0edefaultAccount\x12+\n" +
-	"\x05level\x18\x03 \x01(\x0e2\x15.sluice.v1.AdminLevelR\x05level\"\xe4\x01\n" +
+	"\x05level\x18\x03 \x01(\x0e2\x15.sluice.v1.AdminLevelR\x05level\"\x85\x02\n" +
 	"\vAssocRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x12\n" +
@@ -1277,7 +1293,9 @@ const file_sluice_v1_policy_proto_rawDesc = "" +
 	"\x03qos\x18\x06 \x03(\tR\x03qos\x12\x1f\n" +
 	"\vdefault_qos\x18\a \x01(\tR\n" +
 	"defaultQos\x12.\n" +
-	"\x06values\x18\b \x03(\v2\x16.sluice.v1.PolicyValueR\x06values\"\xd4\x01\n" +
+	"\x06values\x18\b \x03(\v2\x16.sluice.v1.PolicyValueR\x06values\x12\x1f\n" +
+	"\vlimit_hours\x18\x11 \x01(\tR\n" +
+	"limitHours\"\xf5\x01\n" +
 	"\tQosRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -1285,7 +1303,9 @@ const file_sluice_v1_policy_proto_rawDesc = "" +
 	"\x05flags\x18\x04 \x03(\tR\x05flags\x12\x18\n" +
 	"\apreempt\x18\x05 \x03(\tR\apreempt\x12!\n" +
 	"\fpreempt_mode\x18\x06 \x01(\tR\vpreemptMode\x12.\n" +
-	"\x06values\x18\a \x03(\v2\x16.sluice.v1.PolicyValueR\x06values\"K\n" +
+	"\x06values\x18\a \x03(\v2\x16.sluice.v1.PolicyValueR\x06values\x12\x1f\n" +
+	"\vlimit_hours\x18\x10 \x01(\tR\n" +
+	"limitHours\"K\n" +
 	"\vPolicyValue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04tres\x18\x02 \x01(\tR\x04tres\x12\x14\n" +

@@ -232,6 +232,11 @@ func TestSacctmgrChanges(t *testing.T) {
 			want: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Names: []string{"lab"}, Set: []*pb.PolicySetting{
 				{Name: "LimitHours", Words: []string{""}}}},
 			stdout: " Modified accounts...\n  lab\n Modified account associations...\n  C = compat     A = lab of root\n"},
+		{line: "sacctmgr -i modify account lab set deftime=90 defpartition=-1 defaultgputype=A100", calls: 1,
+			want: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Names: []string{"lab"}, Set: []*pb.PolicySetting{
+				{Name: "DefaultTime", Values: []*pb.PolicyValue{{Name: "DefaultTime", Value: 5400}}},
+				{Name: "DefaultPartition", Words: []string{""}}, {Name: "DefaultGPUType", Words: []string{"A100"}}}},
+			stdout: " Modified accounts...\n  lab\n Modified account associations...\n  C = compat     A = lab of root\n"},
 		{line: "sacctmgr delete account lab", calls: 1,
 			want: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_DELETE, Names: []string{"lab"}, CheckOnly: true},
 			stdout: " Deleting accounts...\n  lab\nWould you like to commit changes? (You have 30 seconds to decide)\n(N/y): \n" +
@@ -257,13 +262,16 @@ func TestSacctmgrChanges(t *testing.T) {
 func TestSacctmgrOwnSettings(t *testing.T) {
 	rows := []*pb.PolicyRow{{Account: &pb.AccountRecord{Name: "root"}}, {Account: &pb.AccountRecord{Name: "lab"}},
 		{Assoc: &pb.AssocRecord{Id: 1, Account: "root"}}, {Qos: &pb.QosRecord{Id: 1, Name: "normal", LimitHours: "20:00-08:00"}},
-		{Assoc: &pb.AssocRecord{Id: 3, Account: "lab", Parent: "root", LimitHours: "Mon-Fri 08:00-20:00,Sat 10:00-14:00"}}}
+		{Assoc: &pb.AssocRecord{Id: 3, Account: "lab", Parent: "root", LimitHours: "Mon-Fri 08:00-20:00,Sat 10:00-14:00",
+			DefaultPartition: "Big", DefaultGpuType: "a100", Values: []*pb.PolicyValue{{Name: "DefaultTime", Value: 5400}}}}}
 	file := t.TempDir() + "/out.cfg"
 	for line, want := range map[string]string{
 		"sacctmgr -nP show assoc format=account,limith":             "root|\nlab|Mon-Fri 08:00-20:00,Sat 10:00-14:00\n",
 		"sacctmgr -nP show account lab withassoc format=limithours": "Mon-Fri 08:00-20:00,Sat 10:00-14:00\n",
 		"sacctmgr -n show qos format=limithours":                    "                   20:00-08:00 \n",
-		"sacctmgr dump compat file=" + file:                         "",
+		"sacctmgr -P show assoc format=account,deftime,defpart,defgpu": "Account|DefaultTime|DefaultPartition|DefaultGPUType\nroot|||\n" +
+			"lab|01:30:00|Big|a100\n",
+		"sacctmgr dump compat file=" + file: "",
 	} {
 		stdout, stderr, exit := run(t, &clienttest.Controller{PolicyRows: rows}, "", acctConf(t), strings.Fields(line)...)
 		if stdout != want || exit != 0 {
@@ -274,9 +282,11 @@ func TestSacctmgrOwnSettings(t *testing.T) {
 	run(t, c, "", acctConf(t), "sacctmgr", "-i", "load", file)
 	lines := c.Updates[0].(*pb.ChangePolicyRequest).Lines
 	set := lines[len(lines)-1].Set
-	if !slices.ContainsFunc(set, func(s *pb.PolicySetting) bool {
-		return s.Name == "LimitHours" && s.Words[0] == "Mon-Fri 08:00-20:00,Sat 10:00-14:00"
-	}) {
-		t.Errorf("loaded: %v", lines)
+	for _, want := range []*pb.PolicySetting{{Name: "LimitHours", Words: []string{"Mon-Fri 08:00-20:00,Sat 10:00-14:00"}},
+		{Name: "DefaultPartition", Words: []string{"Big"}}, {Name: "DefaultGPUType", Words: []string{"a100"}},
+		{Name: "DefaultTime", Values: []*pb.PolicyValue{{Name: "DefaultTime", Value: 5400}}}} {
+		if !slices.ContainsFunc(set, func(s *pb.PolicySetting) bool { return proto.Equal(s, want) }) {
+			t.Errorf("%v is not loaded: %v", want, lines)
+		}
 	}
 }

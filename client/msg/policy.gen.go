@@ -356,15 +356,17 @@ func (v AdminLevel) String() string { return valueName(AdminLevel_name[:], int32
 
 // AssocRecord is the message of that name in sluice/v1/policy.proto.
 type AssocRecord struct {
-	Id         uint32
-	Account    string
-	User       string
-	Partition  string
-	Parent     string
-	Qos        []string
-	DefaultQos string
-	Values     []*PolicyValue
-	LimitHours string
+	Id               uint32
+	Account          string
+	User             string
+	Partition        string
+	Parent           string
+	Qos              []string
+	DefaultQos       string
+	Values           []*PolicyValue
+	LimitHours       string
+	DefaultPartition string
+	DefaultGpuType   string
 }
 
 func (m *AssocRecord) GetId() uint32 {
@@ -430,6 +432,20 @@ func (m *AssocRecord) GetLimitHours() string {
 	return m.LimitHours
 }
 
+func (m *AssocRecord) GetDefaultPartition() string {
+	if m == nil {
+		return ""
+	}
+	return m.DefaultPartition
+}
+
+func (m *AssocRecord) GetDefaultGpuType() string {
+	if m == nil {
+		return ""
+	}
+	return m.DefaultGpuType
+}
+
 // Marshal gives the encoding of m.
 func (m *AssocRecord) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -453,6 +469,8 @@ func (m *AssocRecord) AppendTo(b []byte) []byte {
 		b = coding.Close(v.AppendTo(b), at)
 	}
 	b = coding.AppendText(b, 17, m.LimitHours)
+	b = coding.AppendText(b, 18, m.DefaultPartition)
+	b = coding.AppendText(b, 19, m.DefaultGpuType)
 	return b
 }
 
@@ -487,6 +505,10 @@ func (m *AssocRecord) Merge(s string) error {
 			m.Values = append(m.Values, v)
 		case 17<<3 | coding.Chunk:
 			m.LimitHours = d.Text()
+		case 18<<3 | coding.Chunk:
+			m.DefaultPartition = d.Text()
+		case 19<<3 | coding.Chunk:
+			m.DefaultGpuType = d.Text()
 		}
 	}
 	return d.Err()

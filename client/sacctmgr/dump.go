@@ -21,6 +21,7 @@ var dumped = [...]struct{ name, as string }{
 	{"Fairshare", ""}, {"GrpTRESMins", ""}, {"GrpTRESRunMins", ""}, {"GrpTRES", ""}, {"GrpJobs", ""}, {"GrpJobsAccrue", ""},
 	{"GrpSubmitJobs", ""}, {"GrpWall", ""}, {"MaxTRESMinsPerJob", ""}, {"MaxTRESPerJob", ""}, {"MaxTRESPerNode", ""}, {"MaxJobs", ""},
 	{"MaxJobsAccrue", ""}, {"MaxSubmitJobs", ""}, {"MaxWall", "MaxWallDurationPerJob"}, {"MinPrioThreshold", ""}, {"Priority", ""},
+	{"DefaultTime", ""},
 }
 
 // dumpHead says how such a file is written.
@@ -184,8 +185,11 @@ func assocOptions(a *msg.AssocRecord) (o []policy.FileOption) {
 			o = append(o, policy.FileOption{Key: d.as, Value: text[1:]})
 		}
 	}
-	if a.GetLimitHours() != "" {
-		o = append(o, policy.FileOption{Key: "LimitHours", Value: a.GetLimitHours()})
+	for _, own := range []policy.FileOption{{Key: "LimitHours", Value: a.GetLimitHours()},
+		{Key: "DefaultPartition", Value: a.GetDefaultPartition()}, {Key: "DefaultGPUType", Value: a.GetDefaultGpuType()}} {
+		if own.Value != "" {
+			o = append(o, own)
+		}
 	}
 	if len(a.GetQos()) > 0 {
 		o = append(o, policy.FileOption{Key: "QOS", Value: strings.Join(a.GetQos(), ",")})

@@ -44,7 +44,10 @@ func assocFields() []mgrField {
 		{"DefaultQOS", "Def QOS", 9, "defaultqos"}, {"ParentName", "ParentName", 10, "parent"}, {"ParentID", "ParentID", 8, "parentid"},
 		{"ID", "ID", 6, "id"}, {"LFT", "LFT", 6, "lft"}, {"RGT", "RGT", 6, "rgt"},
 		{"Partition", "Partition", 10, "partition"}, {"Flags", "Flags", 20, ""}}
-	return append(append(f, numberFields(policy.Assoc)...), mgrField{"LimitHours", "LimitHours", 30, "LimitHours"})
+	return append(append(f, numberFields(policy.Assoc)...), mgrField{"LimitHours", "LimitHours", 30, "LimitHours"},
+		mgrField{"DefaultPartition", "DefaultPartition", 16, "DefaultPartition"}, mgrField{"DefPartition", "DefaultPartition", 16,
+			"DefaultPartition"}, mgrField{"DefaultGPUType", "DefaultGPUType", 14, "DefaultGPUType"},
+		mgrField{"DefGPUType", "DefaultGPUType", 14, "DefaultGPUType"})
 }
 
 func qosFields() []mgrField {

@@ -201,7 +201,7 @@ func (f *file) sayGone() {
 // row is what there is of an association, by the names of settings.
 func (f *file) row(a *msg.AssocRecord) mgrRow {
 	r := mgrRow{"Fairshare": "1", "QOS": strings.Join(a.GetQos(), ","), "DefaultQOS": a.GetDefaultQos(), "Parent": a.GetParent(),
-		"LimitHours": a.GetLimitHours()}
+		"LimitHours": a.GetLimitHours(), "DefaultPartition": a.GetDefaultPartition(), "DefaultGPUType": a.GetDefaultGpuType()}
 	show(r, policy.Assoc, a.GetValues())
 	return r
 }

@@ -141,7 +141,7 @@ func (m *run) row(p *rules, a *msg.AssocRecord) mgrRow {
 	r := mgrRow{"cluster": m.env.ClusterName(), "account": a.GetAccount(), "user": a.GetUser(), "partition": a.GetPartition(),
 		"Fairshare": "1", "qos": p.qosText(a.GetQos(), false), "qosid": p.qosText(a.GetQos(), true), "defaultqos": a.GetDefaultQos(),
 		"id": strconv.FormatUint(uint64(a.GetId()), 10), "parent": a.GetParent(), "parentid": "0",
-		"LimitHours": a.GetLimitHours()}
+		"LimitHours": a.GetLimitHours(), "DefaultPartition": a.GetDefaultPartition(), "DefaultGPUType": a.GetDefaultGpuType()}
 	show(r, policy.Assoc, a.GetValues())
 	for i, other := range p.assocs {
 		if other == a {

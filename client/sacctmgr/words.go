@@ -120,6 +120,8 @@ func (m *run) setting(o *order, word, name, op, value string) int {
 			return 1
 		}
 		s.Words = []string{h.String()}
+	case value == "-1" && (def.Name == "DefaultPartition" || def.Name == "DefaultGPUType"):
+		s.Words = []string{""}
 	default:
 		s.Words = []string{value}
 		if def.Name == "Description" || def.Name == "Organization" {

@@ -91,7 +91,11 @@ var Table = []Setting{
 	{Name: "Flags", On: QOS, Kind: List},
 	{Name: "Preempt", On: QOS, Kind: List},
 	{Name: "PreemptMode", On: QOS, Kind: Word},
-	{Name: "LimitHours", On: Assoc | QOS, Kind: Week}, // Sluice's own
+	// Sluice's own:
+	{Name: "LimitHours", On: Assoc | QOS, Kind: Week},
+	{Name: "DefaultPartition", Alias: names("DefPartition"), On: Assoc, Kind: Word, Inherits: true},
+	{Name: "DefaultGPUType", Alias: names("DefGPUType"), On: Assoc, Kind: Word, Inherits: true},
+	{Name: "DefaultTime", Alias: names("DefTime"), On: Assoc, Kind: Wall, Header: "DefaultTime", Width: 11, Inherits: true},
 
 	{Name: "Fairshare", Alias: names("Share Shares"), On: Assoc, Kind: Share, Header: "Share", Width: 9},
 	{Name: "Priority", On: Assoc | QOS, Kind: Count, Header: "Priority", Width: 10, Inherits: true},
@@ -158,7 +162,8 @@ var Table = []Setting{
 var inEffect = names(`Description Organization Parent DefaultAccount AdminLevel DefaultQOS QOS Fairshare Priority
 	GrpJobs GrpSubmitJobs GrpTRES GrpTRESMins GrpTRESRunMins GrpWall MaxJobs MaxSubmitJobs MaxTRESPerJob MaxTRESMinsPerJob MaxWall
 	MaxJobsPerUser MaxSubmitJobsPerUser MaxTRESPerUser MaxJobsPerAccount MaxSubmitJobsPerAccount MaxTRESPerAccount
-	Preempt PreemptMode GraceTime PreemptExemptTime UsageFactor LimitHours`)
+	Preempt PreemptMode GraceTime PreemptExemptTime UsageFactor
+	LimitHours DefaultPartition DefaultGPUType DefaultTime`)
 
 // InEffect reports whether the setting decides anything yet.
 func (s *Setting) InEffect() bool { return slices.Contains(inEffect, s.Name) }

@@ -25,6 +25,9 @@ func Job(v *state.View, spec *pb.JobSpec, requestID string) (*pb.JobRecord, *pb.
 	if p := Text(spec); p != nil {
 		return nil, p
 	}
+	if p := assocDefaults(v, spec); p != nil {
+		return nil, p
+	}
 	j := &pb.JobRecord{Spec: spec, State: pb.JobState_JOB_PENDING, Reason: "None", RequestId: requestID}
 	if p := New(v, j); p != nil {
 		return nil, p

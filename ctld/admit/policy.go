@@ -10,10 +10,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// checkPolicy fills in account and QOS, and refuses those that AccountingStorageEnforce does not let the user have. Without it they are
-// names: whatever a user writes is kept, as in a cluster that defines nothing.
-func checkPolicy(v *state.View, spec *pb.JobSpec) *pb.Problem {
-	policy := v.Policy()
+func fillAccount(policy *state.Policy, spec *pb.JobSpec) {
 	account := strings.ToLower(spec.Account)
 	if account == "" {
 		account = cmp.Or(policy.User(spec.User).GetDefaultAccount(), DefaultAccount)
@@ -21,6 +18,13 @@ func checkPolicy(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	if spec.Account == "" || policy.Account(account) != nil {
 		spec.Account = account
 	}
+}
+
+// checkPolicy fills in account and QOS, and refuses those that AccountingStorageEnforce does not let the user have. Without it they are
+// names: whatever a user writes is kept, as in a cluster that defines nothing.
+func checkPolicy(v *state.View, spec *pb.JobSpec) *pb.Problem {
+	policy := v.Policy()
+	fillAccount(policy, spec)
 	assoc := Association(v, spec)
 	if assoc == nil && v.Settings.EnforceAssocs {
 		return pb.NewProblem(pb.CodeInvalidAccount, "user %s is not in account %s", spec.User, spec.Account).

@@ -387,16 +387,28 @@ func wall(limitS uint32) int64 {
 	return int64(limitS)
 }
 
-// Shorten gives a new record whose user has said no time the longest that its limits allow, where its partition would allow more.
-func Shorten(v *state.View, j *pb.JobRecord) {
-	if !v.Settings.EnforceLimits || j.Spec.TimeLimitS != 0 {
+// Time gives a new record whose user has said no time that of its association (DefaultTime), as far as its partition allows so much; and
+// never more than its limits allow.
+func Time(v *state.View, j *pb.JobRecord) {
+	if j.Spec.TimeLimitS != 0 {
 		return
 	}
-	for _, l := range ofRecord(v, j) {
-		if l.What == record.LimitWall && l.UntilNS == 0 && l.Most > 0 && wall(j.TimeLimitS) > l.Most {
-			j.Spec = state.CloneSpec(j.Spec)
-			j.TimeLimitS, j.Spec.TimeLimitS = uint32(l.Most), uint32(l.Most)
+	limitS := j.TimeLimitS
+	a := v.Policy().AssocOf(j.Spec.GetUser(), state.AccountOf(j.Spec), j.Partition)
+	said := v.Policy().JobDefaultsOf(a).TimeS
+	if said != 0 {
+		limitS = min(max(said, j.Spec.TimeMinS), v.Partition(j.Partition).MaxTimeS)
+	}
+	if v.Settings.EnforceLimits {
+		for _, l := range ofRecord(v, j) {
+			if l.What == record.LimitWall && l.UntilNS == 0 && l.Most > 0 && wall(limitS) > l.Most {
+				limitS = uint32(l.Most)
+			}
 		}
+	}
+	if said != 0 || limitS != j.TimeLimitS {
+		j.Spec = state.CloneSpec(j.Spec)
+		j.TimeLimitS, j.Spec.TimeLimitS = limitS, limitS
 	}
 }
 

@@ -31,7 +31,7 @@ func TestTablesNameSettings(t *testing.T) {
 			t.Errorf("%s is read as inherited, and is not", s.Name)
 		}
 	}
-	for _, name := range []string{"Fairshare", "Priority", "GraceTime", "PreemptExemptTime", "UsageFactor"} { // the scheduler's
+	for _, name := range []string{"Fairshare", "Priority", "GraceTime", "PreemptExemptTime", "UsageFactor", "DefaultTime"} { // not here
 		known[name] = true
 	}
 	for _, s := range policy.Table {

@@ -530,3 +530,30 @@ func TestFactorsOfUsersAndQOS(t *testing.T) {
 		t.Errorf("starts %v, the job of u2 has the highest priority", starts(plan))
 	}
 }
+
+// TestDefaultTime: a job without --time gets that of its association, at most what its partition and its limits allow.
+func TestDefaultTime(t *testing.T) {
+	for _, tt := range []struct {
+		limits string // with commas between them
+		spec   *pb.JobSpec
+		want   uint32
+	}{
+		{"account group MaxJobs 1", &pb.JobSpec{}, 600}, // of the partition
+		{"account group DefaultTime 300", &pb.JobSpec{}, 300},
+		{"account group DefaultTime 300,user u1@lab DefaultTime 900", &pb.JobSpec{}, 900},
+		{"account group DefaultTime 300,user u1@lab DefaultTime 0", &pb.JobSpec{}, 600},
+		{"account group DefaultTime 300", &pb.JobSpec{TimeLimitS: 120}, 120},
+		{"account group DefaultTime 300", &pb.JobSpec{TimeMinS: 420}, 420},
+		{"account group DefaultTime 864000", &pb.JobSpec{}, 3600}, // the partition's MaxTime
+		{"account group DefaultTime 900,qos normal MaxWall 240", &pb.JobSpec{}, 240},
+		{"account group DefaultTime 900,qos normal MaxWall 1200", &pb.JobSpec{}, 900},
+	} {
+		b := limitBench(t)
+		b.limits(strings.Split(tt.limits, ",")...)
+		b.do(reactor.UpdatePartition{Caller: operator, Name: "debug", Set: []*pb.KeyValue{{Key: "MaxTime", Value: "60"}}})
+		b.send("u1", "lab", "", tt.spec)
+		if j := b.loop.View().Jobs.Get(1); j.TimeLimitS != tt.want || j.Spec.TimeLimitS != tt.want && tt.want != 600 {
+			t.Errorf("%s: %d and %d, want %d", tt.limits, j.TimeLimitS, j.Spec.TimeLimitS, tt.want)
+		}
+	}
+}

@@ -42,7 +42,7 @@ func (c Submit) Handle(tx *state.Tx) any {
 			return p
 		}
 	}
-	limit.Shorten(tx.View(), j)
+	limit.Time(tx.View(), j)
 	tx.ShareLimits(j.Spec)
 	c.Texts.Name(j)
 	j.Id = tx.NextJobID()

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/explain"
 	"github.com/sluice-hpc/sluice/ctld/gpuhours"
+	"github.com/sluice-hpc/sluice/ctld/limit"
 	"github.com/sluice-hpc/sluice/ctld/live"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
@@ -224,6 +225,7 @@ func (s *Service) test(v *state.View, j *pb.JobRecord) (*pb.SubmitReply, error) 
 	if p := reactor.Deadline(time.Now().UnixNano(), j.Spec, j.Spec.BeginNs); p != nil {
 		return nil, problem(p)
 	}
+	limit.Time(v, j)
 	start, nodes, cpus, p := s.Forecast(v, j)
 	if p != nil {
 		return nil, problem(p)

@@ -45,6 +45,11 @@ func (n *Node) Recount() {
 	n.Inv = newInventory(n.NodeRecord, &n.GresConf)
 }
 
+// HasGPUs reports whether the node has GPUs of a type, free or not.
+func (n *Node) HasGPUs(typ string) bool {
+	return n.Inv != nil && slices.ContainsFunc(n.Inv.Kinds, func(k Kind) bool { return k.Name == "gpu" && k.Type == typ && k.Count > 0 })
+}
+
 func newInventory(n *pb.NodeRecord, cfg *GresConfig) *Inventory {
 	b := builder{n: n, cfg: cfg, inv: &Inventory{byID: map[string]*pb.Device{}, dynamic: cfg.DynamicMIG}}
 	for _, d := range n.GetReported().GetDevices() {

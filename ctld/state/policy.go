@@ -158,9 +158,8 @@ func (p *Policy) Inherited(a *pb.AssocRecord) *pb.AssocRecord {
 	n := pb.ShallowCopy(a)
 	n.Qos, n.Values = p.QOSOf(a), nil
 	for up := range p.Chain(a) {
-		if n.DefaultQos == "" {
-			n.DefaultQos = up.DefaultQos
-		}
+		n.DefaultQos = cmp.Or(n.DefaultQos, up.DefaultQos)
+		n.DefaultPartition, n.DefaultGpuType = cmp.Or(n.DefaultPartition, up.DefaultPartition), cmp.Or(n.DefaultGpuType, up.DefaultGpuType)
 		for _, v := range up.Values {
 			i, found := slices.BinarySearchFunc(n.Values, v, func(a, b *pb.PolicyValue) int {
 				return policy.Compare(a.Name, a.Tres, b.Name, b.Tres)
@@ -171,6 +170,26 @@ func (p *Policy) Inherited(a *pb.AssocRecord) *pb.AssocRecord {
 		}
 	}
 	return n
+}
+
+// JobDefaults is what jobs get that do not say it; a zero is nothing.
+type JobDefaults struct {
+	TimeS              uint32
+	Partition, GPUType string
+}
+
+// JobDefaultsOf are those of an association, or of the nearest accounts above it that have them. a may be nil.
+func (p *Policy) JobDefaultsOf(a *pb.AssocRecord) (d JobDefaults) {
+	timed := false
+	for up := range p.Chain(a) {
+		d.Partition, d.GPUType = cmp.Or(d.Partition, up.DefaultPartition), cmp.Or(d.GPUType, up.DefaultGpuType)
+		for _, v := range up.Values {
+			if v.Name == "DefaultTime" && !timed {
+				d.TimeS, timed = uint32(v.Value), true
+			}
+		}
+	}
+	return d
 }
 
 // AssocKey identifies an association.

@@ -23,8 +23,11 @@ func file(p *state.Policy) *pb.ChangePolicyRequest {
 		if len(a.Qos) > 0 {
 			l.Set = append(l.Set, &pb.PolicySetting{Name: "QOS", Words: slices.Clone(a.Qos)})
 		}
-		if a.LimitHours != "" {
-			l.Set = append(l.Set, &pb.PolicySetting{Name: "LimitHours", Words: []string{a.LimitHours}})
+		for name, word := range map[string]string{"LimitHours": a.LimitHours, "DefaultPartition": a.DefaultPartition,
+			"DefaultGPUType": a.DefaultGpuType} {
+			if word != "" {
+				l.Set = append(l.Set, &pb.PolicySetting{Name: name, Words: []string{word}})
+			}
 		}
 		for _, v := range a.Values {
 			l.Set = append(l.Set, &pb.PolicySetting{Name: v.Name, Values: []*pb.PolicyValue{v}})

@@ -215,6 +215,10 @@ func (e *edit) settled(old *pb.AssocRecord) (*pb.AssocRecord, *pb.Problem) {
 			a.DefaultQos = s.Words[0]
 		case "LimitHours":
 			a.LimitHours = s.Words[0]
+		case "DefaultPartition":
+			a.DefaultPartition = s.Words[0]
+		case "DefaultGPUType":
+			a.DefaultGpuType = s.Words[0]
 		default:
 			if def := policy.Find(policy.Assoc, s.Name); def != nil && def.Numeric() {
 				a.Values = stored(withValues(a.Values, s))

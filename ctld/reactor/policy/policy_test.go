@@ -31,7 +31,8 @@ type failer interface {
 
 func newBench(t failer) *bench {
 	cfg := &state.Config{Settings: &state.Settings{Cluster: "c"}, Default: "debug",
-		Partitions: []*pb.PartitionRecord{{Name: "debug", State: "UP"}}, PartitionNodes: map[string][]string{"debug": nil}}
+		Partitions: []*pb.PartitionRecord{{Name: "debug", State: "UP"}}, PartitionNodes: map[string][]string{"debug": nil},
+		Nodes: []*pb.NodeRecord{{Name: "g1", Gres: "gpu:A100:1"}}}
 	return &bench{t: t, cfg: cfg, view: state.New(cfg, "c", 1), store: journal.NewMemory()}
 }
 
@@ -199,6 +200,8 @@ func TestRefusals(t *testing.T) {
 		"delete qos normal":                            "cannot be deleted",
 		"modify account lab limithours=Mon":            "LimitHours: Mon has no hours",
 		"add qos x limithours=8-20":                    `"8-20" are no days`,
+		"modify account lab defaultpartition=Debug":    "There is no partition 'Debug'",
+		"modify account lab defaultgputype=a100":       "No node has GPUs of type 'a100'",
 		"delete account":                               "No conditions",
 		"delete user":                                  "No conditions",
 		"delete qos":                                   "No conditions",
@@ -315,6 +318,8 @@ func (b *bench) anything(t *rapid.T) {
 			func() string { return "modify qos q limithours=" + hours.Draw(t, "h") },
 			func() string { return "modify account " + names.Draw(t, "n") + " limithours=" + hours.Draw(t, "h") },
 			func() string { return "modify user u" + name.Draw(t, "u") + " limithours=" + hours.Draw(t, "h") },
+			func() string { return "modify user u" + name.Draw(t, "u") + " defaulttime=30 defpartition=debug" },
+			func() string { return "modify account " + names.Draw(t, "n") + " deftime=-1 defaultgputype=A100" },
 			func() string { return "delete account " + names.Draw(t, "n") },
 			func() string { return "delete user u" + name.Draw(t, "u") + " account=" + names.Draw(t, "a") },
 			func() string { return "delete user u" + name.Draw(t, "u") },

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/policy"
 	"github.com/sluice-hpc/sluice/ctld/admit"
+	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -47,7 +48,7 @@ func (e *edit) checkSetting(s *pb.PolicySetting) *pb.Problem {
 		if why := policy.BadName(w); why != "" && w != "" {
 			return refusal("%s=%.40q: %s", s.Name, w, why)
 		}
-		if !strings.EqualFold(s.Name, "Flags") {
+		if !slices.Contains([]string{"Flags", "DefaultPartition", "DefaultGPUType"}, s.Name) { // whose case counts
 			s.Words[i] = strings.ToLower(w)
 		}
 	}
@@ -61,6 +62,14 @@ func (e *edit) checkSetting(s *pb.PolicySetting) *pb.Problem {
 	case "PreemptMode":
 		if !slices.Contains(preemptModes, s.Words[0]) {
 			return refusal("Bad Preempt Mode given: preemptmode=%s", s.Words[0])
+		}
+	case "DefaultPartition":
+		if w := s.Words[0]; w != "" && e.tx.Partition(w) == nil {
+			return refusal("There is no partition '%s'.", w)
+		}
+	case "DefaultGPUType":
+		if w := s.Words[0]; w != "" && !slices.ContainsFunc(e.tx.Nodes(), func(n *state.Node) bool { return n.HasGPUs(w) }) {
+			return refusal("No node has GPUs of type '%s'.", w)
 		}
 	case "DefaultQOS":
 		if w := s.Words[0]; w != "" && e.old.QOS(w) == nil {

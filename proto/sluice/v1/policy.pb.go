@@ -306,18 +306,20 @@ func (x *UserRecord) GetLevel() AdminLevel {
 
 // AssocRecord is an account (without a user), or a user's place in one.
 type AssocRecord struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint32                 `protobuf:"varint,1,opt,name=id" json:"id,omitempty"`
-	Account       string                 `protobuf:"bytes,2,opt,name=account" json:"account,omitempty"`
-	User          string                 `protobuf:"bytes,3,opt,name=user" json:"user,omitempty"`
-	Partition     string                 `protobuf:"bytes,4,opt,name=partition" json:"partition,omitempty"`                     // empty: all
-	Parent        string                 `protobuf:"bytes,5,opt,name=parent" json:"parent,omitempty"`                           // of an account; root has none
-	Qos           []string               `protobuf:"bytes,6,rep,name=qos" json:"qos,omitempty"`                                 // that may be used, in order; empty: those of the account above
-	DefaultQos    string                 `protobuf:"bytes,7,opt,name=default_qos,json=defaultQos" json:"default_qos,omitempty"` // empty: that of the account above
-	Values        []*PolicyValue         `protobuf:"bytes,8,rep,name=values" json:"values,omitempty"`
-	LimitHours    string                 `protobuf:"bytes,17,opt,name=limit_hours,json=limitHours" json:"limit_hours,omitempty"` // when its limits hold jobs back (policy.ParseHours); empty: always
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Id               uint32                 `protobuf:"varint,1,opt,name=id" json:"id,omitempty"`
+	Account          string                 `protobuf:"bytes,2,opt,name=account" json:"account,omitempty"`
+	User             string                 `protobuf:"bytes,3,opt,name=user" json:"user,omitempty"`
+	Partition        string                 `protobuf:"bytes,4,opt,name=partition" json:"partition,omitempty"`                     // empty: all
+	Parent           string                 `protobuf:"bytes,5,opt,name=parent" json:"parent,omitempty"`                           // of an account; root has none
+	Qos              []string               `protobuf:"bytes,6,rep,name=qos" json:"qos,omitempty"`                                 // that may be used, in order; empty: those of the account above
+	DefaultQos       string                 `protobuf:"bytes,7,opt,name=default_qos,json=defaultQos" json:"default_qos,omitempty"` // empty: that of the account above
+	Values           []*PolicyValue         `protobuf:"bytes,8,rep,name=values" json:"values,omitempty"`
+	LimitHours       string                 `protobuf:"bytes,17,opt,name=limit_hours,json=limitHours" json:"limit_hours,omitempty"`                   // when its limits hold jobs back (policy.ParseHours); empty: always
+	DefaultPartition string                 `protobuf:"bytes,18,opt,name=default_partition,json=defaultPartition" json:"default_partition,omitempty"` // of jobs that name none; empty: that of the account above
+	DefaultGpuType   string                 `protobuf:"bytes,19,opt,name=default_gpu_type,json=defaultGpuType" json:"default_gpu_type,omitempty"`     // of GPUs that are asked for without one; empty: that of the account above
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *AssocRecord) Reset() {
@@ -409,6 +411,20 @@ func (x *AssocRecord) GetValues() []*PolicyValue {
 func (x *AssocRecord) GetLimitHours() string {
 	if x != nil {
 		return x.LimitHours
+	}
+	return ""
+}
+
+func (x *AssocRecord) GetDefaultPartition() string {
+	if x != nil {
+		return x.DefaultPartition
+	}
+	return ""
+}
+
+func (x *AssocRecord) GetDefaultGpuType() string {
+	if x != nil {
+		return x.DefaultGpuType
 	}
 	return ""
 }
@@ -1283,7 +1299,7 @@ const file_sluice_v1_policy_proto_rawDesc = "" +
 	"UserRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
 	"\x0fdefault_account\x18\x02 \x01(\tR\x0edefaultAccount\x12+\n" +
-	"\x05level\x18\x03 \x01(\x0e2\x15.sluice.v1.AdminLevelR\x05level\"\x85\x02\n" +
+	"\x05level\x18\x03 \x01(\x0e2\x15.sluice.v1.AdminLevelR\x05level\"\xdc\x02\n" +
 	"\vAssocRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x12\n" +
@@ -1295,7 +1311,9 @@ const file_sluice_v1_policy_proto_rawDesc = "" +
 	"defaultQos\x12.\n" +
 	"\x06values\x18\b \x03(\v2\x16.sluice.v1.PolicyValueR\x06values\x12\x1f\n" +
 	"\vlimit_hours\x18\x11 \x01(\tR\n" +
-	"limitHours\"\xf5\x01\n" +
+	"limitHours\x12+\n" +
+	"\x11default_partition\x18\x12 \x01(\tR\x10defaultPartition\x12(\n" +
+	"\x10default_gpu_type\x18\x13 \x01(\tR\x0edefaultGpuType\"\xf5\x01\n" +
 	"\tQosRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +

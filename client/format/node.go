@@ -125,9 +125,9 @@ func NodeStateComplete(n *msg.NodeRecord) string {
 	return name
 }
 
-// stateOrder is the number that sinfo sorts states by: base and flags as in Slurm's public node_states, so that -t puts nodes
-// in the order that administrators know (flagged nodes first).
-func stateOrder(n *msg.NodeRecord) uint64 {
+// NodeStateNumber is base and flags as in Slurm's public node_states. sinfo sorts states by it, so that -t puts nodes in the order that
+// administrators know (flagged nodes first).
+func NodeStateNumber(n *msg.NodeRecord) uint64 {
 	order := uint64(nodeBase(n))
 	flags := n.GetStateFlags()
 	for _, w := range [...]struct {

@@ -260,7 +260,7 @@ func appendStateKey(b []byte, _ *Context, g *NodeGroup) []byte {
 	if g.Node() == nil {
 		return appendNumberKey(b, -1)
 	}
-	return appendNumberKey(b, int64(stateOrder(g.Node())))
+	return appendNumberKey(b, int64(NodeStateNumber(g.Node())))
 }
 
 func ReasonUser(c *Context, n *msg.NodeRecord) string {

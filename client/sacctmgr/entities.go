@@ -6,12 +6,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluice-hpc/sluice/client"
+	"github.com/sluice-hpc/sluice/client/acct"
+	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/format/doc"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/view"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
+	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
@@ -42,6 +46,28 @@ const assocColumns = "Cluster,Account,User,Partition,Share,Priority,GrpJobs,GrpT
 
 // mgrEntities are what sacctmgr can list, as a 22.05 shows it.
 func mgrEntities() []mgrEntity {
+	list := ownEntities()
+	all := []mgrField{{"Clusters", "Cluster", 10, "cluster"}, {"WCKeys", "WCKeys", 20, ""}}
+	for _, e := range list {
+		for _, f := range e.fields {
+			if e.names[0] == "wckey" { // which has a table of its own
+				break
+			}
+			if f.key = ""; !slices.ContainsFunc(all, func(g mgrField) bool { return g.name == f.name }) {
+				all = append(all, f)
+			}
+		}
+	}
+	for i := range list {
+		if list[i].names[0] != "wckey" {
+			list[i].fields = append(list[i].fields, all...) // those of others are known, and empty
+		}
+	}
+	return list
+}
+
+// ownEntities are the entities with the fields that they have.
+func ownEntities() []mgrEntity {
 	assocs := assocFields()
 	return []mgrEntity{
 		{names: []string{"account", "accounts", "acct"}, standard: "Account,Description,Organization", coords: "Coordinators",
@@ -71,8 +97,10 @@ func mgrEntities() []mgrEntity {
 				"all_clusters": "",
 				"condflags":    ""}, bare: "node"},
 		{names: []string{"problem", "problems"}, standard: "Cluster,Account,User,Problem",
-			fields: []mgrField{{"Cluster", "Cluster", 10, ""}, {"Account", "Account", 10, ""}, {"User", "User", 10, ""},
-				{"Problem", "Problem", 40, ""}}, rows: noRows, selects: anyOf("cluster", "user", "account")},
+			fields: []mgrField{{"Cluster", "Cluster", 10, "cluster"}, {"Account", "Account", 10, "account"}, {"User", "User", 10, "user"},
+				{"Problem", "Problem", 40, "problem"}}, rows: problemRows, bare: "account",
+			selects: map[string]string{"cluster": "", "clusters": "", "user": "user", "users": "user", "account": "account",
+				"accounts": "account"}},
 		qosEntity(), tresEntity(),
 		{names: []string{"reservation", "reservations", "resv"}, standard: "Cluster,Name%15,TRES%30,Start,End,UnusedWall", hint: setValue,
 			fields: []mgrField{{"Cluster", "Cluster", 10, ""}, {"Name", "Name", 10, ""}, {"TRES", "TRES", 20, ""},
@@ -137,8 +165,8 @@ func tresEntity() mgrEntity {
 func noRows(context.Context, *run) ([]mgrRow, error) { return nil, nil }
 
 func clusterRows(ctx context.Context, m *run) ([]mgrRow, error) {
-	r := mgrRow{"cluster": m.env.ClusterName(), "Fairshare": "1", "qos": "normal", "qosid": "1", "rpc": "9728",
-		"fedid": "0", "fedstate": "NA"}
+	r := mgrRow{"cluster": m.env.ClusterName(), "account": acct.DefaultAccount, "Fairshare": "1", "qos": "normal", "qosid": "1",
+		"rpc": "9728", "fedid": "0", "fedstate": "NA"}
 	err := m.ask(ctx, func(c *client.Client) error {
 		reply, err := c.Config(ctx, &msg.ConfigRequest{})
 		for _, kv := range reply.GetPairs() {
@@ -186,7 +214,7 @@ func (m *run) nodes(ctx context.Context, c *client.Client) (names []string, sum 
 func (m *run) clusterEvent(ctx context.Context, c *client.Client) (mgrRow, error) {
 	names, sum, err := m.nodes(ctx, c)
 	r := mgrRow{"cluster": m.env.ClusterName(), "tres": sum, "nodes": hostlist.Fold(names), "end": "Unknown", "event": "Cluster",
-		"reason": "Cluster Registered TRES"}
+		"eventraw": "1", "stateraw": "0", "reason": "Cluster Registered TRES"}
 	if err != nil {
 		return r, err
 	}
@@ -194,6 +222,9 @@ func (m *run) clusterEvent(ctx context.Context, c *client.Client) (mgrRow, error
 	for _, kv := range reply.GetPairs() {
 		if kv.GetKey() == "BOOT_TIME" {
 			r["start"] = kv.GetValue()
+			if since, err := time.ParseInLocation("2006-01-02T15:04:05", kv.GetValue(), time.Local); err == nil {
+				r["duration"] = timespec.Clock(reply.GetNowNs()/1e9 - since.Unix())
+			}
 		}
 	}
 	return r, err
@@ -210,17 +241,23 @@ func eventRows(ctx context.Context, m *run) (rows []mgrRow, err error) {
 		return view.EachNode(ctx, c, &msg.NodesRequest{}, fc, func(n *msg.NodeRecord) {
 			state := ""
 			switch {
-			case n.GetState() == msg.NodeState_NODE_DOWN:
-				state = "DOWN"
 			case n.GetStateFlags()&msg.NodeDrain != 0:
 				state = "DRAIN"
+			case n.GetState() == msg.NodeState_NODE_DOWN:
+				state = "DOWN"
 			default:
 				return
 			}
 			user := n.GetReasonUser() + "(" + strconv.FormatUint(uint64(n.GetReasonUid()), 10) + ")"
+			lasts := ""
+			if since := n.GetReasonNs(); since != 0 {
+				lasts = timespec.Clock(max(0, fc.Now.Unix()-since/1e9))
+			}
 			rows = append(rows, mgrRow{"cluster": m.env.ClusterName(), "node": n.GetName(),
 				"start": string(fc.AppendTime(nil, n.GetReasonNs(), "Unknown")), "end": "Unknown",
-				"state": state, "reason": n.GetReason(), "user": user, "event": "Node"})
+				"state": state, "reason": n.GetReason(), "user": user, "event": "Node", "eventraw": "2",
+				"stateraw": strconv.FormatUint(format.NodeStateNumber(n), 10),
+				"duration": lasts})
 		})
 	})
 	return rows, err

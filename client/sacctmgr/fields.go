@@ -53,23 +53,32 @@ func assocFields() []mgrField {
 func qosFields() []mgrField {
 	f := []mgrField{{"Name", "Name", 10, "qos"}, {"Description", "Descr", 20, "description"}, {"ID", "ID", 6, "id"},
 		{"PreemptMode", "PreemptMode", 11, "mode"}, {"Preempt", "Preempt", 10, "preempt"}, {"Flags", "Flags", 20, "flags"}}
-	return append(append(f, numberFields(policy.QOS)...), mgrField{"LimitHours", "LimitHours", 30, "LimitHours"})
+	f = append(append(f, numberFields(policy.QOS)...), mgrField{"LimitHours", "LimitHours", 30, "LimitHours"})
+	for i := range f { // names of associations' limits, which of a QOS are those of each user
+		switch f[i].name {
+		case "MaxJobs":
+			f[i].header, f[i].width = "MaxJobs", 7
+		case "MaxSubmitJobs", "MaxSubmit":
+			f[i].header, f[i].width, f[i].key = "MaxSubmit", 9, "MaxSubmitJobsPerUser"
+		}
+	}
+	return f
 }
 
 func eventFields() []mgrField {
 	return []mgrField{{"Cluster", "Cluster", 10, "cluster"}, {"ClusterNodes", "Cluster Nodes", 20, "nodes"},
 		{"NodeName", "NodeName", -15, "node"}, {"TimeStart", "TimeStart", 19, "start"},
 		{"Start", "TimeStart", 19, "start"}, {"TimeEnd", "TimeEnd", 19, "end"}, {"End", "TimeEnd", 19, "end"},
-		{"State", "State", 6, "state"}, {"Reason", "Reason", 30, "reason"},
+		{"State", "State", 6, "state"}, {"StateRaw", "StateRaw", 8, "stateraw"}, {"Reason", "Reason", 30, "reason"},
 		{"User", "User", 10, "user"}, {"Duration", "Duration", 13, "duration"}, {"Event", "Event", 7, "event"},
-		{"EventType", "Event", 7, "event"}, {"TRES", "TRES", 20, "tres"}}
+		{"EventRaw", "EventRaw", 8, "eventraw"}, {"EventType", "Event", 7, "event"}, {"TRES", "TRES", 20, "tres"}}
 }
 
 func clusterFields() []mgrField {
 	f := []mgrField{{"Cluster", "Cluster", 10, "cluster"}, {"ControlHost", "ControlHost", 15, "host"},
 		{"ControlPort", "ControlPort", 12, "port"}, {"RPC", "RPC", 5, "rpc"},
 		{"Classification", "Class", 9, ""}, {"CPUCount", "CPU Cnt", 7, ""}, {"NodeCount", "NodeCount", 9, "nodecount"},
-		{"ClusterNodes", "Cluster Nodes", 20, "nodes"}, {"NodeNames", "NodeName", 20, ""},
+		{"ClusterNodes", "Cluster Nodes", 20, "nodes"}, {"NodeNames", "NodeName", -15, ""},
 		{"PluginIDSelect", "PluginIDSelect", 14, ""}, {"TRES", "TRES", 20, "tres"}, {"Federation", "Federation", 10, ""},
 		{"FedState", "FedState", 12, "fedstate"},
 		{"FedStateRaw", "FedStateRaw", 11, "fedid"}, {"Features", "Features", 20, ""}, {"ID", "ID", 6, "fedid"}}

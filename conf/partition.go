@@ -194,7 +194,7 @@ var partitionKeys = recordKeys(func() []recordKey[Partition] {
 		}},
 		{name: "Alternate", set: partText(func(p *Partition) *string { return &p.Alternate }),
 			why: "a job for a partition that is DRAIN is refused or waits; it names several partitions itself"},
-		{name: "QOS", set: partText(func(p *Partition) *string { return &p.QOS }), why: whyAccounts},
+		{name: "QOS", set: partText(func(p *Partition) *string { return &p.QOS })},
 		{name: "PriorityTier", set: partNumber(func(p *Partition) *int { return &p.PriorityTier }, 0, 65533)},
 		{name: "PriorityJobFactor", set: partNumber(func(p *Partition) *int { return &p.PriorityJobFactor }, 0, 65533)},
 		{name: "Priority", set: func(p *Partition, v string) error {

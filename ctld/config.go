@@ -335,6 +335,18 @@ func keyValues(pairs []conf.Pair) []*pb.KeyValue {
 	return out
 }
 
+// logQOS says in the log which partitions name a QOS that does not exist: they have no such limits.
+func (d *daemon) logQOS(c *conf.Config, p *state.Policy) {
+	if !enforces(c, "limits") && !enforces(c, "safe") {
+		return
+	}
+	for _, part := range c.Partitions {
+		if part.QOS != "" && p.QOS(strings.ToLower(part.QOS)) == nil {
+			d.log.Warn("the partition names an unknown QOS; sacctmgr add qos adds it", "partition", part.Name, "qos", part.QOS)
+		}
+	}
+}
+
 // logDoubts says in the log what of a configuration has no effect, and what may not be meant.
 func (d *daemon) logDoubts(c *conf.Config) {
 	for _, i := range c.Ignored {

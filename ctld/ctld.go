@@ -212,6 +212,7 @@ func (d *daemon) run(ctx context.Context, listen listeners) error {
 	d.log.Info("state loaded", "jobs", v.Jobs.Len(), "seq", v.Seq, "next", v.NextJobID, "generation",
 		d.generation().Number, "took",
 		time.Since(d.started).Round(time.Millisecond))
+	d.logQOS(c, v.Policy())
 	return d.serve(ctx, v, listen)
 }
 

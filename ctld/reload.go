@@ -24,6 +24,7 @@ func (d *daemon) reload(dryRun, force bool) (cmd reactor.Command, changes []stri
 		return do, changes, nil
 	}
 	d.logDoubts(r.Config)
+	d.logQOS(r.Config, d.loop.View().Policy())
 	if err := d.needPlugin(r.Config); err != nil {
 		return nil, nil, err
 	}

@@ -173,7 +173,7 @@ var Flags = names(`DenyOnLimit EnforceUsageThreshold NoReserve PartitionMaxNodes
 	RequiresReservation NoDecay UsageFactorSafe`)
 
 // flagsInEffect are those that decide something.
-var flagsInEffect = names("DenyOnLimit NoDecay UsageFactorSafe")
+var flagsInEffect = names("DenyOnLimit OverPartQOS NoDecay UsageFactorSafe")
 
 // Idle names what decides nothing yet of a setting with such words: of flags those, else the setting.
 func (s *Setting) Idle(words []string) (idle []string) {

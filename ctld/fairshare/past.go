@@ -47,9 +47,7 @@ func Past(v *state.View, rows []*acct.Share, nowNS int64, fades bool) *state.Pas
 		for up := range policy.CountsFor(user, strings.ToLower(account), partition) {
 			add(assocs, up.Id, used)
 		}
-		if q := policy.QOS(strings.ToLower(qos)); q != nil {
-			add(qoses, q.Id, used)
-		}
+		v.QOSCounting(qos, partition, func(q *pb.QosRecord) { add(qoses, q.Id, used) })
 	}
 	for _, r := range rows {
 		count(r.User, r.Account, r.Partition, r.QOS, r.Used)

@@ -2,9 +2,10 @@
 // the planner and the start of a job compare with the same list, which is as long as the tree of accounts is deep,
 // however many users and accounts there are. Pure.
 //
-// The tables below name the limits as conf/policy does. As in Slurm, a limit of a QOS replaces the same limit of
-// associations; Max… of an association is inherited, while Grp… counts the jobs of everything below it. A record's limits
-// on what runs may have hours (LimitHours); at others they are as if unset (state.Policy.Counts).
+// The tables below name the limits as conf/policy does. As in Slurm, a limit of the partition's QOS replaces the same
+// limit of the job's QOS, or the other way round if the latter has the flag OverPartQOS, and a limit of either replaces
+// the same limit of associations; Max… of an association is inherited, while Grp… counts the jobs of everything below it.
+// A record's limits on what runs may have hours (LimitHours); at others they are as if unset (state.Policy.Counts).
 package limit
 
 import (
@@ -90,29 +91,49 @@ var ofAccounts = []row{
 	{setting: "GrpWall", what: record.LimitJobs, reason: "AssocGrpWallLimit", over: overSpent},
 }
 
-// Of are the limits of a job of an association (nil: none) in a QOS.
-func Of(v *state.View, a *pb.AssocRecord, qos, user string) []Limit {
-	q := v.Policy().QOS(strings.ToLower(qos))
-	return charged(q, of(v, a, q, user))
+// Of are the limits of a job of an association (nil: none) in a QOS and a partition.
+func Of(v *state.View, a *pb.AssocRecord, qos, partition, user string) []Limit {
+	return charged(v.Policy().QOS(strings.ToLower(qos)), of(v, a, inOrder(v, qos, partition), user))
 }
 
-func of(v *state.View, a *pb.AssocRecord, q *pb.QosRecord, user string) (out []Limit) {
+// inOrder are the QOS of a job: its own and its partition's, the one first whose limits replace those of the other.
+func inOrder(v *state.View, qos, partition string) []*pb.QosRecord {
+	own, part := v.Policy().QOS(strings.ToLower(qos)), v.PartitionQOS(partition)
+	switch {
+	case part == nil || part == own:
+		return []*pb.QosRecord{own}
+	case slices.Contains(own.GetFlags(), "OverPartQOS"):
+		return []*pb.QosRecord{own, part}
+	}
+	return []*pb.QosRecord{part, own}
+}
+
+func of(v *state.View, a *pb.AssocRecord, qoses []*pb.QosRecord, user string) (out []Limit) {
 	p := v.Policy()
-	instead := map[string]bool{} // setting, or setting/TRES
-	for _, r := range ofQOS {
-		g := Group{QOS: q.GetId(), PerJob: r.perJob}
-		who := "QOS " + q.GetName()
-		switch {
-		case r.account && a == nil:
-			continue
-		case r.account:
-			g.Account, who = a.Account, who+", account "+a.Account
-		case r.user:
-			g.User, who = user, who+", user "+user
-		}
-		for _, l := range r.limits(v, q.GetValues(), q.GetLimitHours(), g, who) {
-			instead[r.instead+"/"+l.vector(&r)] = true
-			out = append(out, l)
+	instead := map[string]bool{} // setting/TRES of associations
+	var first []string           // the same of the first QOS
+	for i, q := range qoses {
+		for _, r := range ofQOS {
+			g := Group{QOS: q.GetId(), PerJob: r.perJob}
+			who := "QOS " + q.GetName()
+			switch {
+			case r.account && a == nil:
+				continue
+			case r.account:
+				g.Account, who = a.Account, who+", account "+a.Account
+			case r.user:
+				g.User, who = user, who+", user "+user
+			}
+			for _, l := range r.limits(v, q.GetValues(), q.GetLimitHours(), g, who) {
+				switch name := r.setting + "/" + l.vector(&r); {
+				case i > 0 && slices.Contains(first, name):
+					continue
+				case i == 0 && len(qoses) > 1:
+					first = append(first, name)
+				}
+				instead[r.instead+"/"+l.vector(&r)] = true
+				out = append(out, l)
+			}
 		}
 	}
 	if a == nil {
@@ -262,26 +283,49 @@ func (l *Limit) Used(v *state.View, nowS int64) int64 {
 // ofRecord are the limits of a record by the association that it counts by.
 func ofRecord(v *state.View, j *pb.JobRecord) []Limit {
 	a := v.Policy().AssocOf(j.Spec.GetUser(), state.AccountOf(j.Spec), j.Partition)
-	return Of(v, a, j.Spec.GetQos(), j.Spec.GetUser())
+	return Of(v, a, j.Spec.GetQos(), j.Partition, j.Spec.GetUser())
 }
 
-// Refuses is why a record cannot be submitted: there are too many, or its QOS has DenyOnLimit and it could never start. Nil: it can. Of a
-// job that is changed, old is what it was: it counts already where it stays.
+// ofPending are the limits of a job that waits, in all of the partitions where it may run.
+func ofPending(v *state.View, j *pb.JobRecord) (out []Limit) {
+	for partition := range strings.SplitSeq(convert.PartitionList(v, j.Spec), ",") {
+		for _, l := range ofRecord(v, &pb.JobRecord{Spec: j.Spec, Partition: partition}) {
+			if !slices.Contains(out, l) {
+				out = append(out, l)
+			}
+		}
+	}
+	return out
+}
+
+// denies reports whether a QOS of a job has DenyOnLimit.
+func denies(v *state.View, j *pb.JobRecord) bool {
+	for partition := range strings.SplitSeq(convert.PartitionList(v, j.Spec), ",") {
+		for _, q := range inOrder(v, j.Spec.GetQos(), partition) {
+			if slices.Contains(q.GetFlags(), "DenyOnLimit") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Refuses is why a record cannot be submitted: there are too many, or a QOS of it has DenyOnLimit and it could never start. Nil: it can. Of
+// a job that is changed, old is what it was: it counts already where it stays.
 func Refuses(v *state.View, j, old *pb.JobRecord) *pb.Problem {
 	if !v.Settings.EnforceLimits {
 		return nil
 	}
-	q := v.Policy().QOS(strings.ToLower(j.Spec.GetQos()))
-	deny := slices.Contains(q.GetFlags(), "DenyOnLimit")
+	deny := denies(v, j)
 	var counts sizing.Counts
 	if deny {
 		counts = sizing.Count(convert.Request(j.Spec, v.Users()))
 	}
 	var counted []Limit
 	if old != nil {
-		counted = ofRecord(v, old)
+		counted = ofPending(v, old)
 	}
-	for _, l := range ofRecord(v, j) {
+	for _, l := range ofPending(v, j) {
 		switch {
 		case l.What == Submit && slices.Contains(counted, l):
 		case l.What == Submit:
@@ -312,7 +356,7 @@ func Notes(v *state.View, j *pb.JobRecord) (out []string) {
 		return nil
 	}
 	counts := sizing.Count(convert.Request(j.Spec, v.Users()))
-	for _, l := range ofRecord(v, j) {
+	for _, l := range ofPending(v, j) {
 		need := l.counted(sizing.LimitNeed(l.What, &counts, wall(j.TimeLimitS)))
 		used := l.Used(v, v.NowNS/1e9)
 		if l.What == Submit || used+need <= l.Most {

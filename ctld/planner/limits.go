@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,12 +12,14 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// limits are those of the jobs that wait. They are those of one policy: a change of it, or of the settings, makes the planner look at
-// everything again.
+// limits are those of the jobs that wait. They are those of one policy: a change of it, of the settings or of the partitions' QOS makes the
+// planner look at everything again.
 type limits struct {
+	layout uint64 // of the view whose policy, settings and partitions these are
 	policy *state.Policy
-	safe   bool                  // Settings.EnforceSafe
-	of     map[limitsKey][]int32 // of jobs that are alike
+	safe   bool                    // Settings.EnforceSafe
+	parts  map[string]uint32       // QOS of partitions
+	of     map[limitsKey][][]int32 // of jobs that are alike, in each of their partitions; one for all where they are the same
 	list   []limit.Limit
 	at     map[limit.Limit]int32
 
@@ -32,31 +35,59 @@ type limits struct {
 // limitsKey is what the limits of a job depend on.
 type limitsKey struct{ user, account, qos, partitions string }
 
-// limitsOf are the limits of a job, as places in the list; those of each partition in which it may run.
-func (m *mirror) limitsOf(v *state.View, spec *pb.JobSpec) []int32 {
+// limitsOf are the limits of a job, as places in the list, and those in each partition where they are not the same in all.
+func (m *mirror) limitsOf(v *state.View, spec *pb.JobSpec) (all []int32, parts [][]int32) {
 	if !v.Settings.EnforceLimits {
-		return nil
+		return nil, nil
 	}
 	r := &m.limits
-	if r.policy != v.Policy() || r.safe != v.Settings.EnforceSafe {
-		*r = limits{policy: v.Policy(), safe: v.Settings.EnforceSafe, of: map[limitsKey][]int32{}, at: map[limit.Limit]int32{},
-			assocs: map[uint32][]int32{}, qoses: map[uint32][]int32{}}
-	}
+	r.follow(v)
 	key := limitsKey{spec.User, spec.Account, spec.Qos, convert.PartitionList(v, spec)}
-	if ids, known := r.of[key]; known {
-		return ids
+	list, known := r.of[key]
+	if !known {
+		for partition := range strings.SplitSeq(key.partitions, ",") {
+			list = append(list, r.in(v, spec, partition))
+		}
+		if !slices.ContainsFunc(list, func(ids []int32) bool { return !slices.Equal(ids, list[0]) }) {
+			list = list[:1]
+		}
+		r.of[key] = list
 	}
-	var ids []int32
-	for partition := range strings.SplitSeq(key.partitions, ",") {
-		a := r.policy.AssocOf(spec.User, state.AccountOf(spec), partition)
-		for _, l := range limit.Of(v, a, spec.Qos, spec.User) {
-			if id := r.place(l); l.What != limit.Submit && !slices.Contains(ids, id) { // submission alone looks at that
-				ids = append(ids, id)
-			}
+	if len(list) == 1 {
+		return list[0], nil
+	}
+	return nil, list
+}
+
+// in are the limits of a job in one partition.
+func (r *limits) in(v *state.View, spec *pb.JobSpec, partition string) (ids []int32) {
+	a := r.policy.AssocOf(spec.User, state.AccountOf(spec), partition)
+	for _, l := range limit.Of(v, a, spec.Qos, partition, spec.User) {
+		if id := r.place(l); l.What != limit.Submit && !slices.Contains(ids, id) { // submission alone looks at that
+			ids = append(ids, id)
 		}
 	}
-	r.of[key] = ids
 	return ids
+}
+
+// outdated reports whether limits of a view can be others than those that are known.
+func (r *limits) outdated(v *state.View) bool {
+	if r.of == nil || r.layout == v.Layout {
+		return false
+	}
+	if r.policy != v.Policy() || r.safe != v.Settings.EnforceSafe || !maps.Equal(r.parts, v.PartitionQOSes()) {
+		return true
+	}
+	r.layout = v.Layout
+	return false
+}
+
+// follow begins anew where they are.
+func (r *limits) follow(v *state.View) {
+	if r.of == nil || r.outdated(v) {
+		*r = limits{layout: v.Layout, policy: v.Policy(), safe: v.Settings.EnforceSafe, parts: v.PartitionQOSes(),
+			of: map[limitsKey][][]int32{}, at: map[limit.Limit]int32{}, assocs: map[uint32][]int32{}, qoses: map[uint32][]int32{}}
+	}
 }
 
 // place is where a limit has its place.

@@ -298,7 +298,7 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 		if old.job != nil && old.spec == j.Spec {
 			s.job.PredictedS = old.job.PredictedS // of the time of submission, so that the record stays the same
 		}
-		s.job.Limits = m.limitsOf(v, j.Spec)
+		s.job.Limits, s.job.PartLimits = m.limitsOf(v, j.Spec)
 		s.job.AssocFactor = m.assocFactor(s.job, j.Spec)
 		m.addArray(&s, &old, j)
 		m.typical.note(j, s.job.Request)
@@ -352,7 +352,7 @@ func sameJob(a, b *record.Job) bool {
 		a.PredictedS == b.PredictedS &&
 		a.Hold == b.Hold && a.HoldReason == b.HoldReason && a.Dependency == b.Dependency && a.Priority == b.Priority && a.Nice == b.Nice &&
 		a.SiteFactor == b.SiteFactor && a.AssocFactor == b.AssocFactor && a.NoPreemptors == b.NoPreemptors && a.Reason == b.Reason &&
-		a.Promised == b.Promised && slices.Equal(a.Limits, b.Limits)
+		a.Promised == b.Promised && a.SameLimits(b)
 }
 
 // sameRun reports whether two records say the same of a running job.

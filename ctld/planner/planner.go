@@ -272,8 +272,8 @@ func (p *Planner) Prepare(resume record.Cursor) (*record.Plan, *reactor.ApplyPla
 		p.sched, p.used = sched.New(params), params
 	}
 	p.mirror.typical.on = params.Placement == record.FGD
-	// A reconfiguration that Changed has not been told of yet, or nodes that refuse other users: requests are told apart by them.
-	if rebuild || p.mirror.settings != v.Settings || p.mirror.users != v.Users() {
+	// A change that Changed has not been told of yet, or nodes that refuse other users: requests are told apart by them.
+	if rebuild || p.mirror.settings != v.Settings || p.mirror.users != v.Users() || p.mirror.limits.outdated(v) {
 		p.mirror.rebuild(v)
 	} else {
 		p.mirror.update(v, dirty)

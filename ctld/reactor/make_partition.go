@@ -84,6 +84,8 @@ func (c UpdatePartition) change(tx *state.Tx, p *pb.PartitionRecord, nodes []str
 				p.AllowGroups = ""
 			}
 			e.GIDs, e.AllGroups, p.AllowGids = c.GIDs, p.AllowGroups == "", c.GIDs
+		case key == "qos" && kv.Value != "" && tx.Settings().EnforceLimits && tx.Policy().QOS(strings.ToLower(kv.Value)) == nil:
+			problem = pb.NewProblem(pb.CodeInvalidQOS, "there is no QOS %q", kv.Value).WithHint("sacctmgr show qos")
 		default:
 			problem = setPartition(p, kv.Key, kv.Value)
 		}

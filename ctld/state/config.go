@@ -35,6 +35,7 @@ func New(cfg *Config, clusterID string, firstID uint32) *View {
 // reconfigure replaces nodes, partitions and settings, keeping what was observed of nodes that stay.
 func (tx *Tx) reconfigure(cfg *Config) {
 	old := tx.next
+	before := old.PartitionQOSes()
 	tx.restructure()
 	tx.next.Settings, tx.next.Default, tx.next.partNodes = cfg.Settings, cfg.Default, maps.Clone(cfg.PartitionNodes)
 	tx.next.partGIDs, tx.next.gresOf = maps.Clone(cfg.PartitionGIDs), cfg.GresOf
@@ -62,6 +63,7 @@ func (tx *Tx) reconfigure(cfg *Config) {
 	if old.Settings != nil && old.Settings.EnforceLimits != cfg.Settings.EnforceLimits {
 		tx.recount()
 	}
+	tx.recountFor(before)
 }
 
 // listPartitions fills Partitions of every node.

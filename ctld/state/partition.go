@@ -22,6 +22,7 @@ type PartitionChanged struct {
 
 func (e PartitionChanged) apply(tx *Tx) {
 	p := e.Partition
+	before := tx.next.PartitionQOSes()
 	wasDefault := tx.Partition(p.Name).GetIsDefault()
 	gids := tx.next.partGIDs[p.Name]
 	if e.AllGroups || e.GIDs != nil {
@@ -42,6 +43,7 @@ func (e PartitionChanged) apply(tx *Tx) {
 	case wasDefault && tx.next.Default == p.Name:
 		tx.next.Default = ""
 	}
+	tx.recountFor(before)
 }
 
 // Attrs implements Event.

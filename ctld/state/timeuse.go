@@ -194,14 +194,13 @@ func (tx *Tx) addTime(a *attemptTime, by int64) {
 	}
 	held = append(held, tres.Item{Name: WallTime, Count: 1})
 	p := tx.next.Policy()
-	q := p.QOS(a.qos)
-	factor := UsageFactor(q)
+	factor := UsageFactor(p.QOS(a.qos))
 	for up := range p.CountsFor(a.user, a.account, a.partition) {
 		tx.putTime(&tx.next.assocTime, tx.baseTime(false), up.Id, tx.next.AssocTime(up.Id).with(a, held, factor, by))
 	}
-	if q != nil {
+	tx.next.QOSCounting(a.qos, a.partition, func(q *pb.QosRecord) {
 		tx.putTime(&tx.next.qosTime, tx.baseTime(true), q.Id, tx.next.QOSTime(q.Id).with(a, held, factor, by))
-	}
+	})
 }
 
 // with is t with an attempt so many times.

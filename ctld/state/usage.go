@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -90,9 +91,9 @@ func (u *Used) plus(x *Used, by int64) *Used {
 	return n
 }
 
-// within is u with so many times x in one QOS, too.
+// within is u with so many times x in one QOS alone.
 func (u *Used) within(qos uint32, x *Used, by int64) *Used {
-	n := u.plus(x, by)
+	n := *u
 	i, found := slices.BinarySearchFunc(u.QOS, qos, func(q QOSUsed, id uint32) int { return cmp.Compare(q.ID, id) })
 	n.QOS = slices.Clone(u.QOS)
 	if !found {
@@ -103,7 +104,7 @@ func (u *Used) within(qos uint32, x *Used, by int64) *Used {
 	} else {
 		n.QOS[i].Used = *part
 	}
-	return n
+	return &n
 }
 
 // AccountOf is the account of a job, as accounts are named.
@@ -111,10 +112,48 @@ func AccountOf(spec *pb.JobSpec) string {
 	return strings.ToLower(cmp.Or(spec.GetAccount(), RootAccount))
 }
 
+// PartitionQOS is the QOS whose limits all jobs of a partition are under, nil if there is none.
+func (v *View) PartitionQOS(partition string) *pb.QosRecord {
+	if name := v.Partition(partition).GetQos(); name != "" {
+		return v.Policy().QOS(strings.ToLower(name))
+	}
+	return nil
+}
+
+// PartitionQOSes are the ids of those of all partitions, by partition.
+func (v *View) PartitionQOSes() map[string]uint32 {
+	ids := map[string]uint32{}
+	for _, p := range v.parts {
+		if q := v.PartitionQOS(p.Name); q != nil {
+			ids[p.Name] = q.Id
+		}
+	}
+	return ids
+}
+
+// countedIn are the QOS that what a job uses counts for: its own and that of its partition, each once; nil: none.
+func (v *View) countedIn(qos, partition string) (own, other *pb.QosRecord) {
+	own, other = v.Policy().QOS(strings.ToLower(qos)), v.PartitionQOS(partition)
+	if own == other {
+		other = nil
+	}
+	return own, other
+}
+
+// QOSCounting calls a function for each of them.
+func (v *View) QOSCounting(qos, partition string, each func(q *pb.QosRecord)) {
+	own, other := v.countedIn(qos, partition)
+	for _, q := range []*pb.QosRecord{own, other} {
+		if q != nil {
+			each(q)
+		}
+	}
+}
+
 // usage is what one job adds, and where.
 type usage struct {
 	assoc *pb.AssocRecord
-	qos   uint32
+	qos   [2]uint32 // its own, and its partition's if that is another; 0: none
 	Used
 }
 
@@ -128,7 +167,8 @@ func (v *View) usageOf(j *pb.JobRecord) (u usage) {
 	}
 	policy := v.Policy()
 	u.assoc = policy.AssocOf(j.Spec.GetUser(), AccountOf(j.Spec), j.Partition)
-	u.qos = policy.QOS(strings.ToLower(j.Spec.GetQos())).GetId()
+	own, other := v.countedIn(j.Spec.GetQos(), j.Partition)
+	u.qos = [2]uint32{own.GetId(), other.GetId()}
 	u.Submitted = Tasks(j)
 	if Live(j) {
 		u.Jobs, u.TRES = 1, HeldTRES(j)
@@ -195,16 +235,19 @@ func (tx *Tx) addUse(u *usage, by int64) {
 		return
 	}
 	for up := range tx.next.Policy().Chain(u.assoc) {
-		n := tx.next.AssocUsed(up.Id)
+		n := tx.next.AssocUsed(up.Id).plus(&u.Used, by)
 		if up == u.assoc && up.User != "" || up.User == "" && up.Account == u.assoc.Account {
-			n = n.within(u.qos, &u.Used, by)
-		} else {
-			n = n.plus(&u.Used, by)
+			n = n.within(u.qos[0], &u.Used, by)
+			if u.qos[1] != 0 {
+				n = n.within(u.qos[1], &u.Used, by)
+			}
 		}
 		tx.putUsed(&tx.next.assocUsed, tx.baseUsed(false), up.Id, n)
 	}
-	if u.qos != 0 {
-		tx.putUsed(&tx.next.qosUsed, tx.baseUsed(true), u.qos, tx.next.QOSUsed(u.qos).plus(&u.Used, by))
+	for _, id := range u.qos {
+		if id != 0 {
+			tx.putUsed(&tx.next.qosUsed, tx.baseUsed(true), id, tx.next.QOSUsed(id).plus(&u.Used, by))
+		}
 	}
 }
 
@@ -229,7 +272,15 @@ func (tx *Tx) putUsed(t **table[Used], base *table[Used], id uint32, u *Used) {
 	(*t).put(tx, id, u)
 }
 
-// recount counts all jobs anew: when limits begin to be enforced, and when the tree of accounts has changed.
+// recountFor counts anew where partitions have other QOS than before.
+func (tx *Tx) recountFor(before map[string]uint32) {
+	if !tx.uncounted && !maps.Equal(before, tx.next.PartitionQOSes()) {
+		tx.recount()
+		tx.recountTime()
+	}
+}
+
+// recount counts all jobs anew: when limits begin to be enforced, and when the tree of accounts or the QOS of a partition has changed.
 func (tx *Tx) recount() {
 	tx.next.assocUsed, tx.next.qosUsed = &table[Used]{}, &table[Used]{}
 	if !tx.next.Settings.EnforceLimits {

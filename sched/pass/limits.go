@@ -16,12 +16,12 @@ type room struct {
 
 // lacks is the limit that keeps a job of the class from starting; "" when none does.
 func (r *room) lacks(c *turn, limitS int64) record.Code {
-	return r.short(c.Root.Job.Rec, func(what string) int64 { return sizing.LimitNeed(what, &c.Counts, limitS) })
+	return r.short(c.Root.Job.Rec.LimitsIn(c.Part.Rec.Name), func(what string) int64 { return sizing.LimitNeed(what, &c.Counts, limitS) })
 }
 
 // short is the limit under which a job lacks what it needs.
-func (r *room) short(j *record.Job, need func(what string) int64) record.Code {
-	for _, i := range j.Limits {
+func (r *room) short(limits []int32, need func(what string) int64) record.Code {
+	for _, i := range limits {
 		if l := &r.limits[i]; counted(l, l.Need, need(l.What)) > r.left[i]-r.taken[i-l.Back] {
 			return l.Reason
 		}
@@ -29,9 +29,9 @@ func (r *room) short(j *record.Job, need func(what string) int64) record.Code {
 	return ""
 }
 
-// lacksFor is lacks for what a job would hold, which may be more than it asks for.
-func (r *room) lacksFor(j *record.Job, allocs []record.Alloc, limitS int64) record.Code {
-	return r.short(j, func(what string) int64 {
+// lacksFor is lacks for what a job with such limits would hold, which may be more than it asks for.
+func (r *room) lacksFor(limits []int32, allocs []record.Alloc, limitS int64) record.Code {
+	return r.short(limits, func(what string) int64 {
 		if tres, ok := strings.CutPrefix(what, record.LimitSpent); ok {
 			return min(1, held(tres, allocs))
 		}
@@ -40,8 +40,8 @@ func (r *room) lacksFor(j *record.Job, allocs []record.Alloc, limitS int64) reco
 }
 
 // use takes what was allocated. Of a budget that is spent as time passes nothing is taken.
-func (r *room) use(j *record.Job, allocs []record.Alloc, limitS int64) {
-	for _, i := range j.Limits {
+func (r *room) use(limits []int32, allocs []record.Alloc, limitS int64) {
+	for _, i := range limits {
 		if l := &r.limits[i]; !l.PerJob {
 			first := i - l.Back
 			r.taken[first] = min(r.taken[first]+counted(l, l.Use, heldFor(l.What, allocs, limitS)), record.Forever)

@@ -407,7 +407,8 @@ func (p *pass) commit(c *turn, e *queue.Entry, ch *placement.Choice, limit int64
 	if !ok {
 		return false
 	}
-	if why := p.limits.lacksFor(j.Rec, allocs, limit); why != "" {
+	limits := j.Rec.LimitsIn(c.Part.Rec.Name)
+	if why := p.limits.lacksFor(limits, allocs, limit); why != "" {
 		c.wait, c.capped = record.Reason{Code: why}, true
 		return false
 	}
@@ -442,7 +443,7 @@ func (p *pass) commit(c *turn, e *queue.Entry, ch *placement.Choice, limit int64
 	p.preemption.freshen(vr)
 	p.started = append(p.started, vr)
 	p.plan.Start = append(p.plan.Start, st)
-	p.limits.use(j.Rec, allocs, limit)
+	p.limits.use(limits, allocs, limit)
 	j.Taken++
 	if j.Rec.Array == nil || j.Taken >= j.Rec.Array.Startable() {
 		j.Done = true

@@ -154,10 +154,11 @@ func (q *Queue) classOf(e *Entry, req int32, part *index.Partition, resv *node.R
 		q.Families[key] = f
 	}
 	f.Longest = max(f.Longest, e.Least)
-	who := q.whoOf(j)
+	limits := j.LimitsIn(part.Rec.Name)
+	who := q.whoOf(j, limits)
 	c := f.classes[who]
 	if c == nil {
-		c = &Class{Family: f, who: who, at: -1, limits: j.Limits}
+		c = &Class{Family: f, who: who, at: -1, limits: limits}
 		f.classes[who] = c
 		q.enlist(c)
 		c.Uniform = q.Standing(c)
@@ -167,9 +168,9 @@ func (q *Queue) classOf(e *Entry, req int32, part *index.Partition, resv *node.R
 
 // whoOf separates classes where limits or a bound by user tell people apart. Users with the same limits are in one class: those
 // of an account where only the account has limits.
-func (q *Queue) whoOf(j *record.Job) string {
+func (q *Queue) whoOf(j *record.Job, limits []int32) string {
 	b := make([]byte, 0, 32)
-	for _, i := range j.Limits {
+	for _, i := range limits {
 		b = binary.AppendVarint(b, int64(i))
 	}
 	if q.params.UserDepth > 0 {

@@ -210,7 +210,7 @@ func sameToQueue(a, b *record.Job) bool {
 		a.User == b.User &&
 		a.Account == b.Account && a.QOS == b.QOS && a.PredictedS == b.PredictedS &&
 		throttled(a) == throttled(b) && slices.Equal(a.Partitions, b.Partitions) && slices.Equal(a.Groups, b.Groups) &&
-		slices.Equal(a.Limits, b.Limits)
+		a.SameLimits(b)
 }
 
 func throttled(j *record.Job) bool {

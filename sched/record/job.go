@@ -54,14 +54,28 @@ type Job struct {
 	Priority     uint32 // fixed priority; 0: computed from the factors
 	Nice         int32
 	SiteFactor   int32
-	AssocFactor  float64 // 0..1
-	NoPreemptors bool    // never preempts for itself
-	Limits       []int32 // what limits it: places in Snapshot.Limits
+	AssocFactor  float64   // 0..1
+	NoPreemptors bool      // never preempts for itself
+	Limits       []int32   // what limits it: places in Snapshot.Limits
+	PartLimits   [][]int32 // what limits it in each of Partitions, where that is not the same in all; Limits is nil then
 
 	Reason Reason // what the caller has on record; plans list only differences
 	// Promised: a plan has promised the job a start as the first that waits
 	// (Reserve.First). It is not put off again.
 	Promised bool
+}
+
+// LimitsIn is what limits a job in one of its partitions.
+func (j *Job) LimitsIn(partition string) []int32 {
+	if i := slices.Index(j.Partitions, partition); i >= 0 && i < len(j.PartLimits) {
+		return j.PartLimits[i]
+	}
+	return j.Limits
+}
+
+// SameLimits reports whether two jobs of the same partitions have the same limits.
+func (j *Job) SameLimits(o *Job) bool {
+	return slices.Equal(j.Limits, o.Limits) && slices.EqualFunc(j.PartLimits, o.PartLimits, slices.Equal)
 }
 
 // Array is the pending part of a job array.

@@ -39,7 +39,12 @@ func (l Limit) overTime(safe bool) Limit {
 
 // tres is the TRES that a limit is of.
 func (l *Limit) tres() string {
-	return strings.TrimPrefix(strings.TrimPrefix(l.What, record.LimitMins), record.LimitSpent)
+	for _, prefix := range []string{record.LimitMins, record.LimitSpent, record.LimitEach} {
+		if tres, ok := strings.CutPrefix(l.What, prefix); ok {
+			return tres
+		}
+	}
+	return l.What
 }
 
 // whole is what a job may use under the limit in all.

@@ -36,8 +36,8 @@ type Group struct {
 // Limit is one limit of a job.
 type Limit struct {
 	Group
-	// What is Submit, record.LimitJobs, record.LimitWall (seconds), a TRES, or record.LimitMins or record.LimitSpent and a TRES (times
-	// seconds).
+	// What is Submit, record.LimitJobs, record.LimitWall (seconds), a TRES, record.LimitMins or record.LimitSpent and a TRES (times
+	// seconds), or record.LimitEach and a TRES.
 	What string
 	Over over
 	Most int64
@@ -52,6 +52,7 @@ type Limit struct {
 type row struct {
 	setting, what, reason string
 	user, account, perJob bool
+	perNode               bool
 	over                  over
 	instead               string // the setting of associations that does not count where the QOS has this one
 }
@@ -59,6 +60,7 @@ type row struct {
 var ofQOS = []row{
 	{setting: "MaxWall", what: record.LimitWall, reason: "QOSMaxWallDurationPerJobLimit", perJob: true, instead: "MaxWall"},
 	{setting: "MaxTRESPerJob", reason: "QOSMax", perJob: true, instead: "MaxTRESPerJob"},
+	{setting: "MaxTRESPerNode", reason: "QOSMax", perJob: true, perNode: true, instead: "MaxTRESPerNode"},
 	{setting: "MaxTRESMinsPerJob", reason: "QOSMax", perJob: true, over: overLimit, instead: "MaxTRESMinsPerJob"},
 	{setting: "MaxSubmitJobsPerAccount", what: Submit, reason: "MaxSubmitJobsPerAccount", account: true},
 	{setting: "MaxJobsPerAccount", what: record.LimitJobs, reason: "MaxJobsPerAccount", account: true},
@@ -77,6 +79,7 @@ var ofQOS = []row{
 var ofUsers = []row{
 	{setting: "MaxWall", what: record.LimitWall, reason: "AssocMaxWallDurationPerJobLimit", perJob: true},
 	{setting: "MaxTRESPerJob", reason: "AssocMax", perJob: true},
+	{setting: "MaxTRESPerNode", reason: "AssocMax", perJob: true, perNode: true},
 	{setting: "MaxTRESMinsPerJob", reason: "AssocMax", perJob: true, over: overLimit},
 	{setting: "MaxSubmitJobs", what: Submit, reason: "AssocMaxSubmitJobLimit"},
 	{setting: "MaxJobs", what: record.LimitJobs, reason: "AssocMaxJobsLimit"},
@@ -207,6 +210,9 @@ func (r *row) limits(v *state.View, values []*pb.PolicyValue, hours string, g Gr
 				continue
 			}
 			l.Reason += r.suffix(l.What)
+			if r.perNode {
+				l.What = record.LimitEach + l.What
+			}
 			if l.Over != 0 {
 				l.Most = int64(min(val.Value, math.MaxInt64/60) * 60)
 			}
@@ -231,6 +237,8 @@ func (r *row) suffix(what string) string {
 		return r.minutes(kind, noun)
 	case r.over == overLimit:
 		per = "MinutesPerJob"
+	case r.perNode:
+		per = "PerNode"
 	case r.perJob:
 		per = "PerJob"
 	case r.user:
@@ -242,7 +250,7 @@ func (r *row) suffix(what string) string {
 	switch {
 	case r.account:
 		return noun + "PerAccount"
-	case r.over != 0 && kind != "cpu":
+	case r.over != 0 && kind != "cpu", r.perNode:
 		return noun + per
 	}
 	if kind == "gres" || kind == "mem" && per != "" {
@@ -333,7 +341,7 @@ func Refuses(v *state.View, j, old *pb.JobRecord) *pb.Problem {
 				return refusal(&l, "%s has %d of %d jobs, this needs %d more", l.Who, used, l.Most, n)
 			}
 		case !deny || l.UntilNS != 0: // it can start at other hours
-		case sizing.LimitNeed(l.whole(), &counts, wall(j.TimeLimitS)) > l.Most:
+		case sizing.LimitNeedAtOnce(l.whole(), &counts, wall(j.TimeLimitS)) > l.Most:
 			what := "%s may use %d of " + l.What + ", this needs more"
 			if l.What == record.LimitWall {
 				what = "%s may run jobs for %d seconds, this needs more"
@@ -343,6 +351,9 @@ func Refuses(v *state.View, j, old *pb.JobRecord) *pb.Problem {
 			}
 			if tres, mins := strings.CutPrefix(l.What, record.LimitMins); mins {
 				return refusal(&l, "%s allows a job %d minutes of %s, this needs more", l.Who, l.Most/60, tres)
+			}
+			if tres, each := strings.CutPrefix(l.What, record.LimitEach); each {
+				return refusal(&l, "%s allows a job %d of %s for each of its nodes, this needs more", l.Who, l.Most, tres)
 			}
 			return refusal(&l, what, l.Who, l.Most)
 		}
@@ -357,7 +368,7 @@ func Notes(v *state.View, j *pb.JobRecord) (out []string) {
 	}
 	counts := sizing.Count(convert.Request(j.Spec, v.Users()))
 	for _, l := range ofPending(v, j) {
-		need := l.counted(sizing.LimitNeed(l.What, &counts, wall(j.TimeLimitS)))
+		need := l.counted(sizing.LimitNeedAtOnce(l.What, &counts, wall(j.TimeLimitS)))
 		used := l.Used(v, v.NowNS/1e9)
 		if l.What == Submit || used+need <= l.Most {
 			continue
@@ -381,6 +392,9 @@ func Notes(v *state.View, j *pb.JobRecord) (out []string) {
 		} else if tres, mins := strings.CutPrefix(what, record.LimitMins); mins {
 			out = append(out, fmt.Sprintf("%s allows a job %d minutes of %s, this needs %d until its time limit (%s)", l.Who,
 				l.Most/60, tres, need/60, l.Reason))
+		} else if tres, each := strings.CutPrefix(what, record.LimitEach); each {
+			out = append(out, fmt.Sprintf("%s allows a job %d %s for each of its nodes, on %d this needs %d (%s)", l.Who, l.Most, tres,
+				counts.Nodes, need, l.Reason))
 		} else if l.PerJob {
 			out = append(out, fmt.Sprintf("%s allows a job %d %s, this needs %d (%s)", l.Who, l.Most, what, need, l.Reason))
 		} else {
@@ -415,6 +429,8 @@ func Allows(v *state.View, j *pb.JobRecord) bool {
 			need = record.Product(heldOf(held, tres), wall(j.TimeLimitS))
 		} else if tres, spent := strings.CutPrefix(l.What, record.LimitSpent); spent {
 			need = min(1, heldOf(held, tres))
+		} else if tres, each := strings.CutPrefix(l.What, record.LimitEach); each {
+			need = heldOf(held, tres) / max(1, heldOf(held, "node"))
 		}
 		if l.Used(v, v.NowNS/1e9)+l.counted(need) > l.Most {
 			return false

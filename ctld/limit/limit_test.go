@@ -1,10 +1,32 @@
 package limit
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sluice-hpc/sluice/conf/policy"
 )
+
+// TestReasonsPerNode: what Slurm 22.05 calls them.
+func TestReasonsPerNode(t *testing.T) {
+	for _, table := range []struct {
+		rows []row
+		want string
+	}{
+		{ofQOS, "QOSMaxCpuPerNode QOSMaxMemoryPerNode QOSMaxGRESPerNode"},
+		{ofUsers, "AssocMaxCpuPerNode AssocMaxMemPerNode AssocMaxGRESPerNode"},
+	} {
+		r := table.rows[slices.IndexFunc(table.rows, func(r row) bool { return r.perNode })]
+		var got []string
+		for _, what := range []string{"cpu", "mem", "gres/gpu"} {
+			got = append(got, r.reason+r.suffix(what))
+		}
+		if s := strings.Join(got, " "); s != table.want {
+			t.Errorf("%s, want %s", s, table.want)
+		}
+	}
+}
 
 // TestTablesNameSettings: every limit is a setting that sacctmgr knows to have an effect, of the kind that it is counted as; and every
 // numeric setting that is said to have an effect is in a table, but for those that set the order of jobs.

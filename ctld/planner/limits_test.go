@@ -3,7 +3,6 @@ package planner
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -179,114 +178,6 @@ func TestLimits(t *testing.T) {
 		if got := strings.Join(b.reasons(), " "); got != tt.want {
 			t.Errorf("%s; %s: %s, want %s", tt.limits, tt.jobs, got, tt.want)
 		}
-	}
-}
-
-// TestPartitionQOS: which of several jobs start where the partition "other" has the QOS "part". What starts, and the reasons of the others,
-// are those of a Slurm 22.05.
-func TestPartitionQOS(t *testing.T) {
-	const user, over = "QOSMaxJobsPerUserLimit", "OverPartQOS"
-	for _, tt := range []struct {
-		limits string // with commas between them
-		flags  string // of the QOS high
-		jobs   string // QOS@partitions*CPUs of each
-		want   string
-	}{
-		{"qos part MaxJobsPerUser 3,qos high MaxJobsPerUser 1", "", "high@other*1 high@other*1 high@other*1 high@other*1", "R R R " + user},
-		{"qos part MaxJobsPerUser 3,qos high MaxJobsPerUser 1", over, "high@other*1 high@other*1", "R " + user},
-		{"qos part MaxJobsPerUser 1", over, "high@other*1 high@other*1 high@debug*1", "R " + user + " R"},
-		{"qos part GrpTRES cpu 3,qos high GrpTRES cpu 1,qos high GrpTRES mem 250", "", "high@other*1 high@other*1 high@other*1",
-			"R R QOSGrpMemLimit"},
-		{"qos part GrpTRES cpu 1,qos high GrpTRES cpu 3", over, "normal@other*2 high@other*2 high@other*2",
-			"QOSGrpCpuLimit R QOSGrpCpuLimit"},
-		{"qos part GrpTRES cpu 4", "", "part@debug*2 part@other*2 normal@other*1", "R R QOSGrpCpuLimit"}, // no job counts twice
-		{"qos part GrpTRES cpu 2", "", "normal@other*2 normal@other,debug*2 normal@debug,other*2 normal@other*1", "R R R QOSGrpCpuLimit"},
-		{"qos part MaxTRESPerUser cpu 1,qos high MaxTRESPerUser cpu 2", "", "high@other*1 high@other*1 high@debug*1 normal@other*1",
-			"R QOSMaxCpuPerUserLimit R QOSMaxCpuPerUserLimit"},
-		{"qos part MaxTRESPerUser cpu 1,qos high MaxTRESPerUser cpu 2", over, "high@other*1 high@other*1 high@debug*1 normal@other*1",
-			"R R QOSMaxCpuPerUserLimit QOSMaxCpuPerUserLimit"},
-		{"qos part GrpTRES cpu 3,account lab GrpTRES cpu 1", "", "normal@other*2 normal@other*2 normal@debug*2",
-			"R QOSGrpCpuLimit AssocGrpCpuLimit"},
-		{"qos part MaxJobsPerAccount 1", "", "normal@other*1 high@other*1", "R MaxJobsPerAccount"},
-		{"qos part MaxTRESMinsPerJob cpu 10,qos high MaxTRESMinsPerJob cpu 40", "", "high@other*2 high@other*1",
-			"QOSMaxCpuMinutesPerJobLimit R"},
-		// The factor of the job's own QOS counts, that of the partition's does not.
-		{"qos part UsageFactor 2000000,qos part GrpTRESRunMins cpu 25,qos high UsageFactor 500000", "",
-			"normal@other*1 high@other*1 normal@other*1 high@other*2 normal@debug*1", "R R R QOSGrpCPURunMinutesLimit R"},
-		{"qos part GrpSubmitJobs 1", "", "normal@other*1 normal@debug,other*1 normal@debug*1", "R QOSGrpSubmitJobsLimit R"},
-		{"qos part MaxTRESPerJob cpu 2", "DenyOnLimit", "normal@other*3 high@debug,other*3 high@other*2 high@debug*3",
-			"QOSMaxCpuPerJobLimit QOSMaxCpuPerJobLimit R R"},
-	} {
-		b := limitBench(t)
-		b.change(&pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"part"}})
-		b.change(&pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"high"},
-			Set: []*pb.PolicySetting{{Name: "Flags", Words: strings.Fields(tt.flags)}}})
-		b.limits(strings.Split(tt.limits, ",")...)
-		b.partitionQOS("PART")
-		var refused []string
-		for i, job := range strings.Fields(tt.jobs) {
-			qos, where, _ := strings.Cut(job, "@")
-			where, cpus, _ := strings.Cut(where, "*")
-			n, _ := strconv.ParseUint(cpus, 10, 32)
-			spec := &pb.JobSpec{Partition: where, NumTasks: uint32(n), TimeLimitS: 600}
-			if why := b.send("u1", "lab", qos, spec); why != "" {
-				refused = append(refused, fmt.Sprint(i, why))
-			}
-		}
-		got := b.reasons()
-		for _, r := range refused {
-			got = slices.Insert(got, int(r[0]-'0'), r[1:])
-		}
-		if got := strings.Join(got, " "); got != tt.want {
-			t.Errorf("%s %s; %s: %s, want %s", tt.limits, tt.flags, tt.jobs, got, tt.want)
-		}
-	}
-}
-
-// partitionQOS gives the partition "other" a QOS.
-func (b *bench) partitionQOS(name string) {
-	out := b.do(reactor.UpdatePartition{Caller: operator, Name: "other", Set: []*pb.KeyValue{{Key: "QOS", Value: name}}})
-	if p, ok := out.(*pb.Problem); ok {
-		b.t.Fatal(p)
-	}
-}
-
-// TestPartitionQOSChanges: jobs that run count when their partition gets a QOS, and no longer when the QOS or the name of it goes.
-func TestPartitionQOSChanges(t *testing.T) {
-	b := limitBench(t)
-	b.change(&pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"part"}})
-	b.limits("qos part GrpTRES cpu 2", "qos part GrpTRESRunMins cpu 1000")
-	send := func() { b.send("u1", "lab", "", &pb.JobSpec{Partition: "other", NumTasks: 1, TimeLimitS: 600}) }
-	check := func(what, want string) {
-		t.Helper()
-		if got := strings.Join(b.reasons(), " "); got != want {
-			t.Errorf("%s: %s, want %s", what, got, want)
-		}
-	}
-	send()
-	send()
-	check("no QOS", "R R")
-	b.partitionQOS("part")
-	send()
-	check("the QOS is used up", "R R QOSGrpCpuLimit")
-	b.enforce(false)
-	check("a restart forgets the change", "R R R")
-	b.partitionQOS("part")
-	send()
-	check("it is overdrawn", "R R R QOSGrpCpuLimit")
-	b.change(&pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_DELETE, Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"part"}})
-	check("the QOS is deleted", "R R R R")
-	send()
-	b.change(&pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"part"}})
-	b.limits("qos part GrpJobs 5")
-	check("there is one of that name again", "R R R R R")
-	send()
-	check("its limit holds", "R R R R R QOSGrpJobsLimit")
-	b.partitionQOS("")
-	check("the partition has none", "R R R R R R")
-	out := b.do(reactor.UpdatePartition{Caller: operator, Name: "other", Set: []*pb.KeyValue{{Key: "QOS", Value: "nosuch"}}})
-	if p, ok := out.(*pb.Problem); !ok || p.Code != uint32(pb.CodeInvalidQOS) {
-		t.Errorf("an unknown QOS: %v", out)
 	}
 }
 

@@ -57,10 +57,13 @@ func counted(l *record.Limit, f record.Factor, n int64) int64 {
 	return n
 }
 
-// heldFor is held; of LimitMins times the time limit.
+// heldFor is held; of LimitMins times the time limit, of LimitEach for each node.
 func heldFor(what string, allocs []record.Alloc, limitS int64) int64 {
 	if tres, ok := strings.CutPrefix(what, record.LimitMins); ok {
 		return record.Product(held(tres, allocs), limitS)
+	}
+	if tres, ok := strings.CutPrefix(what, record.LimitEach); ok {
+		return held(tres, allocs) / int64(max(1, len(allocs)))
 	}
 	return held(what, allocs)
 }

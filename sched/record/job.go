@@ -218,7 +218,7 @@ type Share struct {
 type Limit struct {
 	PerJob bool // it is compared with each job alone, not used up
 	// What is a trackable resource ("cpu", "mem" in MiB, "node", "billing", "gres/gpu", "gres/gpu:a100"), LimitJobs, LimitWall, or
-	// LimitMins or LimitSpent and a resource.
+	// LimitMins, LimitSpent or LimitEach and a resource.
 	What   string
 	Reason Code // "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", …
 	// Of LimitMins: by how much counts what a job needs in order to start, and what it takes.
@@ -236,6 +236,8 @@ const (
 	// LimitSpent and a trackable resource or LimitJobs: what is left is of a budget. A job that has any of it may start as long as
 	// anything is left.
 	LimitSpent = "spent/"
+	// LimitEach and a trackable resource: how much of it a job has on each of its nodes, on average and rounded down, as Slurm counts.
+	LimitEach = "each/"
 )
 
 // Timed reports whether what is limited depends on the time limit of a job.

@@ -26,12 +26,23 @@ func LimitNeed(what string, c *Counts, limitS int64) (n int64) {
 	if tres, ok := strings.CutPrefix(what, record.LimitSpent); ok {
 		return min(1, LimitNeed(tres, c, 0))
 	}
+	if tres, ok := strings.CutPrefix(what, record.LimitEach); ok {
+		return LimitNeed(tres, c, 0) / max(1, c.MaxNodes)
+	}
 	for _, g := range c.Gres {
 		if IsGres(what, g.Name, g.Type) {
 			n += g.Count
 		}
 	}
 	return n
+}
+
+// LimitNeedAtOnce is LimitNeed, but of LimitEach on the fewest nodes that the request could get.
+func LimitNeedAtOnce(what string, c *Counts, limitS int64) int64 {
+	if tres, ok := strings.CutPrefix(what, record.LimitEach); ok {
+		return LimitNeed(tres, c, 0) / max(1, c.Nodes)
+	}
+	return LimitNeed(what, c, limitS)
 }
 
 // IsGres reports whether a generic resource counts as a TRES: "gres/gpu" is all of them, "gres/gpu:a100" those of a type.

@@ -10,6 +10,7 @@ import (
 // Counts are what a request asks for in all, before any node is chosen: the least that it can come to.
 type Counts struct {
 	Nodes, Tasks, CPUs int64
+	MaxNodes           int64 // the most nodes that it could get
 	MemMiB             int64 // 0: none, or the whole memory of its nodes
 	GPUs               int64
 	Gres               []GresCount // in the order of the request
@@ -24,7 +25,7 @@ type GresCount struct {
 // Count counts what r asks for.
 func Count(r *record.Request) Counts {
 	d := WorkOut(r)
-	c := Counts{Nodes: int64(d.Lo), Tasks: int64(d.Tasks)}
+	c := Counts{Nodes: int64(d.Lo), Tasks: int64(d.Tasks), MaxNodes: int64(d.Hi)}
 	for _, g := range r.Gres {
 		n := devices(r, &g, c.Nodes, c.Tasks)
 		if g.Name == "gpu" {

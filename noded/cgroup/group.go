@@ -387,11 +387,23 @@ func ignoreGone(err error) error {
 	return err
 }
 
+// freezeTime is for processes that are stopped on a busy machine: the freezer of cgroup v1 gives up after a fraction of a second.
+const freezeTime = 10 * time.Second
+
 func (g *group) Freeze(frozen bool) (err error) {
 	for _, dir := range g.leaves() {
-		err = errors.Join(err, g.freeze(dir, frozen))
+		err = errors.Join(err, g.freezeWithin(freezeTime, dir, frozen))
 	}
 	return err
+}
+
+func (g *group) freezeWithin(d time.Duration, dir string, frozen bool) error {
+	for end := time.Now().Add(d); ; {
+		err := g.freeze(dir, frozen)
+		if file := (*os.PathError)(nil); err == nil || errors.As(err, &file) || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 func (g *group) freeze(dir string, frozen bool) error {

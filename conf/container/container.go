@@ -93,7 +93,11 @@ func registryImage(s string) (string, error) {
 	if host == defaultRegistry && !strings.Contains(image, "/") {
 		image = "library/" + image
 	}
-	return "docker://" + host + "/" + image, nil
+	name := "docker://" + host + "/" + image
+	if len(name) > maxImage {
+		return "", fmt.Errorf("%s: a name of %d bytes, at most %d", name, len(name), maxImage)
+	}
+	return name, nil
 }
 
 // digest is the end of the name that says which contents are meant, "@sha256:…".

@@ -35,7 +35,7 @@ func AppendReservation(b []byte, c *Context, r *msg.ReservationRecord, oneLine b
 	k.num(" CoreCnt", uint64(r.GetCoreCount()))
 	k.put(" Features", Or(r.GetFeatures(), null))
 	k.put(" PartitionName", Or(r.GetPartition(), null))
-	k.put(" Flags", strings.Join(resvFlags(r), ","))
+	k.put(" Flags", strings.Join(ResvFlags(r), ","))
 	for _, p := range r.GetParts() {
 		k.line()
 		k.put("  NodeName", p.GetNode())
@@ -69,8 +69,8 @@ func AppendReservation(b []byte, c *Context, r *msg.ReservationRecord, oneLine b
 	return append(k.b, "\n\n"...)
 }
 
-// resvFlags are the flags as Slurm shows them: PURGE_COMP with its time, and one by another name.
-func resvFlags(r *msg.ReservationRecord) []string {
+// ResvFlags are the flags of a reservation as Slurm shows them: PURGE_COMP with its time, and one by another name.
+func ResvFlags(r *msg.ReservationRecord) []string {
 	out := make([]string, 0, len(r.GetFlags()))
 	for _, f := range r.GetFlags() {
 		switch f {

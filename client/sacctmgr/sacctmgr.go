@@ -68,8 +68,8 @@ Usage: sacctmgr [OPTIONS] show|list ENTITY [[where] KEY=VALUE,…] [withassoc] [
 		About: `Shows and changes accounts, users, associations and qualities of service. By default there is one account, "root", to
 which everybody belongs, and one QOS, "normal".
 
-<ENTITY> may be: account, association, cluster, event (nodes that are out of use), problem, qos, runawayjobs, tres,
-          user; reservation, resource, transaction, wckey, federation (always empty).`,
+<ENTITY> may be: account, association, cluster, event (nodes that are out of use), problem, qos, reservation,
+          runawayjobs, tres, user; resource, transaction, wckey, federation (always empty).`,
 		Title:   "    Valid <OPTION> values are:",
 		Options: Options[:],
 		Blocks: []command.Block{

@@ -139,7 +139,7 @@ func WriteReservation(w *jsonout.Writer, r *msg.ReservationRecord) {
 	w.End()
 	w.Seconds("end_time", r.GetEndNs())
 	w.Str("features", r.GetFeatures())
-	w.Strs("flags", resvFlags(r)...)
+	w.Strs("flags", ResvFlags(r)...)
 	w.Str("groups", r.GetGroups())
 	w.Str("licenses", r.GetLicenses())
 	w.Int("max_start_delay", int64(r.GetMaxStartDelayS()))
@@ -161,8 +161,8 @@ func WriteReservation(w *jsonout.Writer, r *msg.ReservationRecord) {
 	w.End()
 }
 
-// resvFlags are the flags that JSON has a word for; FIRST_CORES and REPLACE_DOWN have none.
-func resvFlags(r *msg.ReservationRecord) []string {
+// ResvFlags are the flags that JSON has a word for; FIRST_CORES and REPLACE_DOWN have none.
+func ResvFlags(r *msg.ReservationRecord) []string {
 	var list []string
 	for _, f := range r.GetFlags() {
 		switch f {

@@ -31,3 +31,20 @@ func TestSacctmgrProblems(t *testing.T) {
 		}
 	}
 }
+
+// TestSacctmgrReservations: the reservations that there are, by name and by node.
+func TestSacctmgrReservations(t *testing.T) {
+	list := &pb.ReservationsReply{Reservations: []*pb.ReservationRecord{
+		{Name: "a", Nodes: "n[1-3]", Tres: "cpu=12", StartNs: 1e18, EndNs: 1e18 + 3600e9, Flags: []string{"MAINT", "SPEC_NODES"}},
+		{Name: "b", Nodes: "n4", StartNs: 1e18, EndNs: 1e18}}}
+	for where, want := range map[string]string{
+		"": "compat|a|cpu=12||MAINT,SPEC_NODES\ncompat|b|||\n", "name=b": "compat|b|||\n", "b": "compat|b|||\n",
+		"nodes=n[3-9] name=a": "compat|a|cpu=12||MAINT,SPEC_NODES\n", "nodes=n5": "", "cluster=other": "", "id=1": "",
+	} {
+		stdout, stderr, exit := run(t, &clienttest.Controller{ResvList: list}, "", acctConf(t), append(strings.Fields(
+			"sacctmgr -nP show reservation format=cluster,name,tres,unusedwall,flags"), strings.Fields(where)...)...)
+		if stdout != want || exit != 0 {
+			t.Errorf("%q: exit %d, %q, want %q; %s", where, exit, stdout, want, stderr)
+		}
+	}
+}

@@ -121,6 +121,23 @@ func TestNothingDefined(t *testing.T) {
 	}
 }
 
+// TestRequiresReservation: jobs of a QOS with that flag are refused without a reservation.
+func TestRequiresReservation(t *testing.T) {
+	b := policyBench(t, "AccountingStorageEnforce=qos")
+	b.groups()
+	b.change(&pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"low"},
+		Set: []*pb.PolicySetting{{Name: "Flags", Words: []string{"RequiresReservation"}}}})
+	for _, tt := range []struct {
+		qos, reservation string
+		want             pb.Code
+	}{{"low", "", pb.CodeInvalidQOS}, {"high", "", 0}, {"low", "nosuch", pb.CodeResvInvalid}} {
+		_, p := admit.Job(b.view, &pb.JobSpec{Name: "j", Uid: 1000, User: "bob", Qos: tt.qos, Reservation: tt.reservation}, "")
+		if pb.Code(p.GetCode()) != tt.want {
+			t.Errorf("%s %s: %v, want %d", tt.qos, tt.reservation, p, tt.want)
+		}
+	}
+}
+
 // TestPartitionsByAccount: the rules of partitions look at the account and the QOS that a job gets.
 func TestPartitionsByAccount(t *testing.T) {
 	b := policyBench(t, "AccountingStorageEnforce=qos\nEnforcePartLimits=ALL")

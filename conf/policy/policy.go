@@ -162,7 +162,7 @@ var Table = []Setting{
 var inEffect = names(`Description Organization Parent DefaultAccount AdminLevel DefaultQOS QOS Fairshare Priority
 	GrpJobs GrpSubmitJobs GrpTRES GrpTRESMins GrpTRESRunMins GrpWall MaxJobs MaxSubmitJobs MaxTRESPerJob MaxTRESPerNode MaxTRESMinsPerJob MaxWall
 	MaxJobsPerUser MaxSubmitJobsPerUser MaxTRESPerUser MaxJobsPerAccount MaxSubmitJobsPerAccount MaxTRESPerAccount
-	Preempt PreemptMode GraceTime PreemptExemptTime UsageFactor
+	Preempt PreemptMode GraceTime PreemptExemptTime UsageFactor UsageThreshold
 	LimitHours DefaultPartition DefaultGPUType DefaultTime`)
 
 // InEffect reports whether the setting decides anything yet.
@@ -173,7 +173,7 @@ var Flags = names(`DenyOnLimit EnforceUsageThreshold NoReserve PartitionMaxNodes
 	RequiresReservation NoDecay UsageFactorSafe`)
 
 // flagsInEffect are those that decide something.
-var flagsInEffect = names("DenyOnLimit OverPartQOS NoDecay UsageFactorSafe")
+var flagsInEffect = names("DenyOnLimit EnforceUsageThreshold OverPartQOS RequiresReservation NoDecay UsageFactorSafe")
 
 // Idle names what decides nothing yet of a setting with such words: of flags those, else the setting.
 func (s *Setting) Idle(words []string) (idle []string) {

@@ -117,7 +117,7 @@ func TestIdle(t *testing.T) {
 		name, words, want string
 	}{
 		{"Flags", "DenyOnLimit UsageFactorSafe NoDecay", ""}, {"Flags", "DenyOnLimit NoReserve", "NoReserve"}, {"Flags", "", ""},
-		{"UsageFactor", "", ""}, {"UsageThreshold", "", "UsageThreshold"},
+		{"UsageFactor", "", ""}, {"LimitFactor", "", "LimitFactor"},
 	} {
 		if got := strings.Join(Find(QOS, tt.name).Idle(strings.Fields(tt.words)), " "); got != tt.want {
 			t.Errorf("%s %s: %q, want %q", tt.name, tt.words, got, tt.want)

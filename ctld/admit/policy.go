@@ -45,6 +45,8 @@ func checkPolicy(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	case !slices.Contains(policy.QOSOf(assoc), spec.Qos):
 		return pb.NewProblem(pb.CodeInvalidQOS, "user %s may use the QOS %s in account %s, not %s", spec.User,
 			strings.Join(policy.QOSOf(assoc), ","), spec.Account, spec.Qos)
+	case spec.Reservation == "" && slices.Contains(policy.QOS(spec.Qos).Flags, "RequiresReservation"):
+		return pb.NewProblem(pb.CodeInvalidQOS, "jobs of the QOS %s need a reservation", spec.Qos).WithHint("--reservation=NAME")
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ type Keeper struct {
 	// Usage is what accounting and a view know, by account, user, partition and QOS, and the moment for which it holds. fades = false:
 	// without decay.
 	Usage func(ctx context.Context, view func() *state.View, fades bool) ([]*acct.Share, int64, error)
-	// Settings are whether fair share has a weight, and PriorityCalcPeriod.
+	// Settings are whether fair share has a weight, and PriorityCalcPeriod. Factors are also made where a QOS has a threshold of them.
 	Settings func() (weighs bool, period time.Duration)
 	Set      func([]record.Share)
 	SetPast  func(context.Context, *state.Past) error
@@ -75,7 +75,9 @@ func (k *Keeper) Run(ctx context.Context) {
 		case <-k.poked:
 		}
 		weighs, period := k.Settings()
-		if v := k.View(); k.wanted(v, weighs, due) {
+		v := k.View()
+		weighs = weighs || v.Settings.EnforceLimits && v.Policy().Thresholds()
+		if k.wanted(v, weighs, due) {
 			if err := k.read(ctx, weighs); err != nil && ctx.Err() == nil {
 				k.Log.Warn("cannot read usage; fair-share factors and what is used of budgets stay as they were", "err", err)
 				if v.Past() == nil && v.Policy().Budgeted() {

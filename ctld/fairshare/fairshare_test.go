@@ -87,6 +87,30 @@ func TestFactors(t *testing.T) {
 	}
 }
 
+// TestThreshold: where fair share has no weight, there are factors as soon as a QOS has a threshold of them.
+func TestThreshold(t *testing.T) {
+	c := newCluster(t)
+	c.loop.View().Settings.EnforceLimits = true // before there is any job
+	k := New(Keeper{View: c.loop.View, Log: slog.New(slog.DiscardHandler),
+		Usage: func(context.Context, func() *state.View, bool) ([]*acct.Share, int64, error) {
+			return nil, 1000e9, nil
+		},
+		Settings: func() (bool, time.Duration) { return false, time.Hour },
+		Set:      func(list []record.Share) { c.set <- byUser(list) }})
+	c.loop.Observe(k.Changed)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { k.Run(ctx); close(done) }()
+	c.add(&pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"q"}, Set: []*pb.PolicySetting{
+		{Name: "Flags", Words: []string{"EnforceUsageThreshold"}},
+		{Name: "UsageThreshold", Values: []*pb.PolicyValue{{Name: "UsageThreshold", Value: 1}}}}})
+	if _, has := (<-c.set)["root/root"]; !has {
+		t.Error("no factor")
+	}
+	cancel()
+	<-done
+}
+
 // TestKeeper: factors are renewed when somebody new submits a job and when accounts change, without waiting for the period.
 func TestKeeper(t *testing.T) {
 	c := newCluster(t)

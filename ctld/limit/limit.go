@@ -9,6 +9,7 @@
 package limit
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -36,8 +37,8 @@ type Group struct {
 // Limit is one limit of a job.
 type Limit struct {
 	Group
-	// What is Submit, record.LimitJobs, record.LimitWall (seconds), a TRES, record.LimitMins or record.LimitSpent and a TRES (times
-	// seconds), or record.LimitEach and a TRES.
+	// What is Submit, record.LimitJobs, record.LimitWall (seconds), record.LimitShare (Most is in millionths), a TRES, record.LimitMins or
+	// record.LimitSpent and a TRES (times seconds), or record.LimitEach and a TRES.
 	What string
 	Over over
 	Most int64
@@ -60,6 +61,7 @@ type row struct {
 var ofQOS = []row{
 	{setting: "MaxWall", what: record.LimitWall, reason: "QOSMaxWallDurationPerJobLimit", perJob: true, instead: "MaxWall"},
 	{setting: "MaxTRESPerJob", reason: "QOSMax", perJob: true, instead: "MaxTRESPerJob"},
+	{setting: "UsageThreshold", what: record.LimitShare, reason: "QOSUsageThreshold", perJob: true},
 	{setting: "MaxTRESPerNode", reason: "QOSMax", perJob: true, perNode: true, instead: "MaxTRESPerNode"},
 	{setting: "MaxTRESMinsPerJob", reason: "QOSMax", perJob: true, over: overLimit, instead: "MaxTRESMinsPerJob"},
 	{setting: "MaxSubmitJobsPerAccount", what: Submit, reason: "MaxSubmitJobsPerAccount", account: true},
@@ -122,6 +124,10 @@ func of(v *state.View, a *pb.AssocRecord, qoses []*pb.QosRecord, user string) (o
 			switch {
 			case r.account && a == nil:
 				continue
+			case r.what == record.LimitShare && (a == nil || !slices.Contains(q.GetFlags(), "EnforceUsageThreshold")):
+				continue
+			case r.what == record.LimitShare:
+				g.User, g.Account = user, a.Account
 			case r.account:
 				g.Account, who = a.Account, who+", account "+a.Account
 			case r.user:
@@ -340,7 +346,7 @@ func Refuses(v *state.View, j, old *pb.JobRecord) *pb.Problem {
 			if n, used := state.Tasks(j), l.Used(v, v.NowNS/1e9); used+n > l.Most {
 				return refusal(&l, "%s has %d of %d jobs, this needs %d more", l.Who, used, l.Most, n)
 			}
-		case !deny || l.UntilNS != 0: // it can start at other hours
+		case !deny || l.UntilNS != 0, l.What == record.LimitShare: // it can start at other hours
 		case sizing.LimitNeedAtOnce(l.whole(), &counts, wall(j.TimeLimitS)) > l.Most:
 			what := "%s may use %d of " + l.What + ", this needs more"
 			if l.What == record.LimitWall {
@@ -368,6 +374,13 @@ func Notes(v *state.View, j *pb.JobRecord) (out []string) {
 	}
 	counts := sizing.Count(convert.Request(j.Spec, v.Users()))
 	for _, l := range ofPending(v, j) {
+		if l.What == record.LimitShare {
+			if j.Reason == l.Reason {
+				out = append(out, fmt.Sprintf("%s has a UsageThreshold of %g, and the fair-share factor of the user is less (%s)", l.Who,
+					float64(l.Most)/1e6, l.Reason))
+			}
+			continue
+		}
 		need := l.counted(sizing.LimitNeedAtOnce(l.What, &counts, wall(j.TimeLimitS)))
 		used := l.Used(v, v.NowNS/1e9)
 		if l.What == Submit || used+need <= l.Most {
@@ -418,7 +431,7 @@ func Allows(v *state.View, j *pb.JobRecord) bool {
 	for _, l := range ofRecord(v, j) {
 		need := int64(held.Get(l.What))
 		switch l.What {
-		case Submit:
+		case Submit, record.LimitShare: // the planner knows factors
 			continue
 		case record.LimitJobs:
 			need = 1
@@ -437,6 +450,20 @@ func Allows(v *state.View, j *pb.JobRecord) bool {
 		}
 	}
 	return true
+}
+
+// Left is what is left under a limit, nowS being the time. shares are the factors of all users, by account and user.
+func (l *Limit) Left(v *state.View, nowS int64, shares []record.Share) int64 {
+	if l.What != record.LimitShare {
+		return l.Most - l.Used(v, nowS)
+	}
+	i, known := slices.BinarySearchFunc(shares, l, func(s record.Share, l *Limit) int {
+		return cmp.Or(strings.Compare(s.Account, l.Account), strings.Compare(s.User, l.User))
+	})
+	if known && int64(math.Round(shares[i].Factor*1e6)) >= l.Most {
+		return 1
+	}
+	return 0
 }
 
 // wall is a time limit of a record in seconds.

@@ -29,7 +29,7 @@ func (g *Advisor) Configure(params record.Params) {
 	g.params = params
 }
 
-// SetShares replaces the fair-share factors. The list must not be changed.
+// SetShares replaces the fair-share factors. The list is sorted by account and user, and must not be changed.
 func (g *Advisor) SetShares(list []record.Share) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -30,6 +30,8 @@ type limits struct {
 	qoses  map[uint32][]int32
 	timed  []int32 // places of those under which less or more is left as time passes
 	nowS   int64   // as of which they are current
+	byFair []int32 // places of those that depend on fair-share factors
+	shares []record.Share
 }
 
 // limitsKey is what the limits of a job depend on.
@@ -107,6 +109,8 @@ func (r *limits) place(l limit.Limit) int32 {
 			r.timed = append(r.timed, id)
 		}
 		switch {
+		case l.What == record.LimitShare:
+			r.byFair = append(r.byFair, id)
 		case l.PerJob:
 		case l.Assoc != 0:
 			r.assocs[l.Assoc] = append(r.assocs[l.Assoc], id)
@@ -125,13 +129,14 @@ func (r *limits) place(l limit.Limit) int32 {
 }
 
 // current brings up to date what is left under the limits of the jobs of a view: under those whose use has changed since the last one.
-func (r *limits) current(v *state.View, nowS int64) ([]record.Limit, []int64) {
+// Another list of factors is another slice.
+func (r *limits) current(v *state.View, nowS int64, shares []record.Share) ([]record.Limit, []int64) {
 	if !v.Settings.EnforceLimits {
 		return nil, nil
 	}
 	known, own := len(r.left), false
 	set := func(i int32) {
-		if left := r.list[i].Most - r.list[i].Used(v, nowS); int(i) >= known || left != r.left[i] {
+		if left := r.list[i].Left(v, nowS, shares); int(i) >= known || left != r.left[i] {
 			if !own {
 				r.left, own = slices.Grow(slices.Clone(r.left), len(r.list)-known)[:len(r.list)], true
 			}
@@ -156,6 +161,11 @@ func (r *limits) current(v *state.View, nowS int64) ([]record.Limit, []int64) {
 			set(i)
 		}
 	}
-	r.view, r.nowS = v, nowS
+	if len(r.shares) != len(shares) || len(shares) > 0 && &r.shares[0] != &shares[0] {
+		for _, i := range r.byFair {
+			set(i)
+		}
+	}
+	r.view, r.nowS, r.shares = v, nowS, shares
 	return r.rows, r.left
 }

@@ -403,7 +403,7 @@ func (m *mirror) addArray(s, old *source, j *pb.JobRecord) {
 
 // snapshot is what the scheduler decides on.
 func (m *mirror) snapshot(v *state.View, now int64, resume record.Cursor) *record.Snapshot {
-	rows, left := m.limits.current(v, now)
+	rows, left := m.limits.current(v, now, m.shares)
 	return &record.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending,
 		Running: m.running, Licenses: m.licenses, Reservations: m.resvs, Typical: m.typical.current(), Limits: rows,
 		Left: left, Shares: m.shares, QOS: m.qos}

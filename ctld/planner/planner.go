@@ -78,7 +78,7 @@ func (p *Planner) Configure(params record.Params) {
 	p.poke()
 }
 
-// SetShares replaces the fair-share factors, from the next pass on. The list must not be changed.
+// SetShares replaces the fair-share factors, from the next pass on. The list is sorted by account and user, and must not be changed.
 func (p *Planner) SetShares(list []record.Share) {
 	p.mu.Lock()
 	p.shares = list

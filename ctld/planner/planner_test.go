@@ -190,7 +190,7 @@ func (b *bench) node(t *rapid.T) {
 func (b *bench) prepare() {
 	plan, cmd := b.p.Prepare(record.Cursor{})
 	b.plan = cmd
-	var fresh mirror
+	fresh := mirror{shares: b.p.mirror.shares}
 	v := b.loop.View()
 	fresh.rebuild(v)
 	for i, j := range fresh.pending { // a prediction is of the time of submission

@@ -129,10 +129,59 @@ func TestMaxTRESPerNode(t *testing.T) {
 	}
 }
 
+// TestUsageThreshold: jobs of a QOS wait while the fair-share factor of their user is below its threshold, or not known.
+func TestUsageThreshold(t *testing.T) {
+	b := limitBench(t)
+	b.change(&pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"part"}})
+	b.limits("qos high UsageThreshold 333333", "qos part UsageThreshold 600000")
+	flags := func(qos string, words ...string) {
+		b.change(&pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{qos},
+			Set: []*pb.PolicySetting{{Name: "Flags", Words: words}}})
+	}
+	factors := func(u1, u2 float64) {
+		b.p.SetShares([]record.Share{{Account: "lab", User: "u1", Factor: u1}, {Account: "lab", User: "u2", Factor: u2}})
+	}
+	check := func(what, want string) {
+		t.Helper()
+		if got := strings.Join(b.reasons(), " "); got != want {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+	}
+	const below = "QOSUsageThreshold"
+	one := func() *pb.JobSpec { return &pb.JobSpec{NumTasks: 1, TimeLimitS: 600} }
+	b.send("u1", "lab", "high", one())
+	check("without EnforceUsageThreshold", "R")
+	flags("high", "EnforceUsageThreshold", "DenyOnLimit")
+	if v := b.loop.View(); !v.Policy().Thresholds() {
+		t.Error("there is a threshold")
+	}
+	b.send("u1", "lab", "high", one())
+	b.send("u2", "lab", "high", one())
+	b.send("u1", "lab", "normal", one())
+	check("factors are not known", "R "+below+" "+below+" R")
+	factors(0.2, 1.0/3) // shown as 0.333333
+	check("that of u1 is below", "R "+below+" R R")
+	if got := b.explained(2); !strings.Contains(got, "QOS high has a UsageThreshold of 0.333333") {
+		t.Error(got)
+	}
+	factors(0.5, 0.1)
+	check("that of u1 is above", "R R R R")
+	b.partitionQOS("part")
+	flags("part", "EnforceUsageThreshold")
+	other := one()
+	other.Partition = "other"
+	b.send("u1", "lab", "high", state.CloneSpec(other))
+	check("that of the partition's QOS counts", "R R R R "+below)
+	flags("high", "EnforceUsageThreshold", "OverPartQOS")
+	check("that of its own counts", "R R R R R")
+}
+
 // explained is what sluice explain says of a job that waits.
 func (b *bench) explained(id uint32) string {
 	v := b.loop.View()
-	return explain.Waiting(v, v.Jobs.Get(id), NewAdvisor(record.Params{Weights: record.Weights{Basic: true}}).Why)
+	g := NewAdvisor(record.Params{Weights: record.Weights{Basic: true}})
+	g.SetShares(b.p.mirror.shares)
+	return explain.Waiting(v, v.Jobs.Get(id), g.Why)
 }
 
 // partitionQOS gives the partition "other" a QOS.

@@ -31,6 +31,7 @@ type Policy struct {
 	timedAssocs []*pb.AssocRecord // that have limits over time
 	timedQOS    []*pb.QosRecord
 	hours       hours
+	thresholds  bool // a QOS has a UsageThreshold that holds
 }
 
 // everywhere is the policy of a cluster that defines nothing.

@@ -321,12 +321,15 @@ func (p *Policy) Budgeted() bool { return len(p.timedAssocs)+len(p.timedQOS) > 0
 func (p *Policy) TimedAssocs() []*pb.AssocRecord { return p.timedAssocs }
 func (p *Policy) TimedQOS() []*pb.QosRecord      { return p.timedQOS }
 
+// Thresholds reports whether jobs of a QOS have to wait for a fair-share factor (EnforceUsageThreshold).
+func (p *Policy) Thresholds() bool { return p.thresholds }
+
 // noteTimed looks for them.
 func (p *Policy) noteTimed() {
 	has := func(values []*pb.PolicyValue) bool {
 		return slices.ContainsFunc(values, func(v *pb.PolicyValue) bool { return slices.Contains(timed, v.Name) })
 	}
-	p.timedAssocs, p.timedQOS = nil, nil
+	p.timedAssocs, p.timedQOS, p.thresholds = nil, nil, false
 	for _, a := range p.assocs {
 		if has(a.Values) {
 			p.timedAssocs = append(p.timedAssocs, a)
@@ -336,5 +339,7 @@ func (p *Policy) noteTimed() {
 		if has(q.Values) {
 			p.timedQOS = append(p.timedQOS, q)
 		}
+		p.thresholds = p.thresholds || slices.Contains(q.Flags, "EnforceUsageThreshold") &&
+			slices.ContainsFunc(q.Values, func(v *pb.PolicyValue) bool { return v.Name == "UsageThreshold" })
 	}
 }

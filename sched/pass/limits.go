@@ -73,7 +73,7 @@ func held(what string, allocs []record.Alloc) (n int64) {
 	for i := range allocs {
 		a := &allocs[i]
 		switch what {
-		case record.LimitJobs:
+		case record.LimitJobs, record.LimitShare:
 			return 1
 		case record.LimitWall:
 			return 0

@@ -217,8 +217,8 @@ type Share struct {
 // Limit is a limit of an association or a QOS.
 type Limit struct {
 	PerJob bool // it is compared with each job alone, not used up
-	// What is a trackable resource ("cpu", "mem" in MiB, "node", "billing", "gres/gpu", "gres/gpu:a100"), LimitJobs, LimitWall, or
-	// LimitMins, LimitSpent or LimitEach and a resource.
+	// What is a trackable resource ("cpu", "mem" in MiB, "node", "billing", "gres/gpu", "gres/gpu:a100"), LimitJobs, LimitWall,
+	// LimitShare, or LimitMins, LimitSpent or LimitEach and a resource.
 	What   string
 	Reason Code // "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", …
 	// Of LimitMins: by how much counts what a job needs in order to start, and what it takes.
@@ -231,6 +231,8 @@ type Limit struct {
 const (
 	LimitJobs = "jobs"
 	LimitWall = "wall" // seconds
+	// LimitShare is a condition: 1 is left if the user's fair-share factor is high enough, else 0.
+	LimitShare = "share"
 	// LimitMins and a trackable resource: how much of it a job has, times the seconds of its time limit.
 	LimitMins = "mins/"
 	// LimitSpent and a trackable resource or LimitJobs: what is left is of a budget. A job that has any of it may start as long as

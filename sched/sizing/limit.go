@@ -9,7 +9,7 @@ import (
 // LimitNeed is how much a request needs at least of what is limited (record.Limit).
 func LimitNeed(what string, c *Counts, limitS int64) (n int64) {
 	switch what {
-	case record.LimitJobs:
+	case record.LimitJobs, record.LimitShare:
 		return 1
 	case record.LimitWall:
 		return limitS

@@ -199,6 +199,7 @@ type Budget struct {
 	Used    int64 // until now, running jobs included
 	Running int64 // what running jobs may still use until their time limits
 	Held    int64 // TRES that running jobs hold, but for those that cost nothing
+	row     *row
 }
 
 // AssocBudgets and QOSBudgets are the budgets of an association and of a QOS.
@@ -220,7 +221,7 @@ func budgets(v *state.View, rows []row, values []*pb.PolicyValue, g Group, nowS 
 			continue
 		}
 		for _, l := range rows[i].limits(v, values, "", g, "") {
-			b := Budget{TRES: l.name(), Most: l.Most, Running: lines.Left(l.name(), nowS), Held: lines.Running(l.name())}
+			b := Budget{TRES: l.name(), Most: l.Most, Running: lines.Left(l.name(), nowS), Held: lines.Running(l.name()), row: &rows[i]}
 			b.Used, b.Known = l.spent(v, nowS)
 			out = append(out, b)
 		}
@@ -228,14 +229,16 @@ func budgets(v *state.View, rows []row, values []*pb.PolicyValue, g Group, nowS 
 	return out
 }
 
-// Exhausted reports whether any budget is used up whose jobs run: then it is worth asking each (Overtime).
+// Exhausted reports whether any budget is used up for which running jobs may have to end: then it is worth asking each (Overtime).
 func Exhausted(v *state.View, nowS int64) bool {
 	if !v.Settings.EnforceLimits || v.Past() == nil {
 		return false
 	}
 	over := func(b Budget) bool { return b.Used >= b.Most && b.Held > 0 }
 	for _, a := range v.Policy().TimedAssocs() {
-		if v.AssocTime(a.Id) != nil && slices.ContainsFunc(AssocBudgets(v, a, nowS), over) {
+		if v.AssocTime(a.Id) != nil && slices.ContainsFunc(AssocBudgets(v, a, nowS), func(b Budget) bool {
+			return over(b) && b.bindsIn(v, a)
+		}) {
 			return true
 		}
 	}
@@ -245,6 +248,37 @@ func Exhausted(v *state.View, nowS int64) bool {
 		}
 	}
 	return false
+}
+
+// bindsIn reports whether jobs of an association, or of those below it, hold something of its budget and are in a QOS that has none of the
+// same kind, which would count instead. It costs as much as there are accounts.
+func (b *Budget) bindsIn(v *state.View, a *pb.AssocRecord) bool {
+	p := v.Policy()
+	binds := func(a *pb.AssocRecord) bool {
+		return slices.ContainsFunc(v.AssocUsed(a.Id).QOS, func(part state.QOSUsed) bool {
+			i := slices.IndexFunc(p.Qoses(), func(q *pb.QosRecord) bool { return q.Id == part.ID })
+			return part.Jobs > 0 && (i < 0 || !b.replacedBy(p.Qoses()[i]))
+		})
+	}
+	if a.User != "" {
+		return binds(a)
+	}
+	for _, account := range p.Accounts() { // an account's own figures have its users' in them
+		below := p.Assoc("", account.Name, "")
+		for up := range p.Chain(below) {
+			if up == a && binds(below) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// replacedBy reports whether a QOS has the same budget: then that of its jobs' association does not count.
+func (b *Budget) replacedBy(q *pb.QosRecord) bool {
+	return slices.ContainsFunc(q.Values, func(val *pb.PolicyValue) bool {
+		return val.Name == b.row.setting && (b.row.what != "" || val.Tres == b.TRES)
+	})
 }
 
 // Overtime is why a running job has to end: a budget that it uses is used up. "": it may go on.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/explain"
+	"github.com/sluice-hpc/sluice/ctld/limit"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -198,6 +199,39 @@ func TestBudgetRunsOut(t *testing.T) {
 			t.Errorf("%s: at the end %+v", limit, end)
 		}
 		b.reasons()
+	}
+}
+
+// TestExhausted: jobs are not asked each time whether they have to end if their QOS has a budget that counts instead of the one that is
+// used up, however long they run on.
+func TestExhausted(t *testing.T) {
+	for _, tt := range []struct {
+		limits, jobs string // QOS@account
+		want         bool
+	}{
+		{"account group GrpTRESMins cpu 10,qos high GrpTRESMins cpu 1000", "high@lab high@group", false},
+		{"account group GrpTRESMins cpu 10,qos high GrpTRESMins cpu 1000", "high@lab normal@lab", true},
+		{"account group GrpTRESMins cpu 10,qos high GrpTRESMins mem 100000", "high@lab", true},
+		{"account lab GrpTRESMins cpu 10,qos high GrpTRESMins cpu 1000", "high@lab normal@group", false},
+		{"account group GrpTRESMins gres/gpu 0,qos high GrpTRESMins cpu 1000", "high@lab normal@group", false},
+		{"account root GrpWall 300,qos high GrpWall 60000", "high@lab", false},
+		{"account root GrpWall 300", "high@lab", true},
+		{"user u1@lab GrpTRESMins cpu 10,qos high GrpTRESMins cpu 1000", "high@lab", false},
+		{"user u1@lab GrpTRESMins cpu 10,qos high GrpTRESMins cpu 1000", "high@lab normal@lab", true},
+		{"user u1@lab GrpTRESMins cpu 10,qos high GrpTRESMins cpu 1000", "high@lab normal@group", false},
+		{"qos high GrpTRESMins cpu 10", "high@lab", true},
+	} {
+		b := limitBench(t)
+		b.limits(strings.Split(tt.limits, ",")...)
+		b.past(nil)
+		for _, job := range strings.Fields(tt.jobs) {
+			qos, account, _ := strings.Cut(job, "@")
+			b.send("u1", account, qos, &pb.JobSpec{NumTasks: 2, TimeLimitS: 36000})
+		}
+		b.reasons()
+		if v := b.loop.View(); limit.Exhausted(v, b.now/1e9) || limit.Exhausted(v, b.now/1e9+3000) != tt.want {
+			t.Errorf("%s; %s: not %v", tt.limits, tt.jobs, tt.want)
+		}
 	}
 }
 

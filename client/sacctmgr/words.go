@@ -379,8 +379,11 @@ func (o *order) sayValues(out io.Writer, form string) {
 				values = append(values, policy.Value{TRES: v.GetTres(), N: v.GetValue()})
 			}
 			text := def.Show(values)
-			if text == "" {
+			switch {
+			case text == "":
 				text = "NONE"
+			case def.Kind == policy.Factor: // shorter than in columns
+				text = text[:len(text)-2]
 			}
 			fmt.Fprintf(out, form, s.GetName(), text)
 		default:

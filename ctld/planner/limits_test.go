@@ -114,8 +114,10 @@ func (b *bench) reasons() (out []string) {
 
 // limitsNamed are the limits of a job, written out.
 func (m *mirror) limitsNamed(j *record.Job) (out []string) {
-	for _, i := range j.Limits {
-		out = append(out, fmt.Sprintf("%+v", m.limits.list[i]))
+	for at, list := range append(slices.Clone(j.PartLimits), j.Limits) {
+		for _, i := range list {
+			out = append(out, fmt.Sprintf("%d %+v", at, m.limits.list[i]))
+		}
 	}
 	return out
 }

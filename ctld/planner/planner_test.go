@@ -197,7 +197,8 @@ func (b *bench) prepare() {
 		if i < len(b.p.mirror.pending) && b.p.mirror.pending[i].ID == j.ID {
 			j.PredictedS = b.p.mirror.pending[i].PredictedS
 			if slices.Equal(fresh.limitsNamed(j), b.p.mirror.limitsNamed(b.p.mirror.pending[i])) {
-				j.Limits = b.p.mirror.pending[i].Limits // places are given out in the order in which jobs come
+				// Places are given out in the order in which jobs come.
+				j.Limits, j.PartLimits = b.p.mirror.pending[i].Limits, b.p.mirror.pending[i].PartLimits
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched/record"
+	"pgregory.net/rapid"
 )
 
 // TestPartitionQOS: which of several jobs start where the partition "other" has the QOS "part". What starts, and the reasons of the others,
@@ -73,6 +74,103 @@ func TestPartitionQOS(t *testing.T) {
 			t.Errorf("%s %s; %s: %s, want %s", tt.limits, tt.flags, tt.jobs, got, tt.want)
 		}
 	}
+}
+
+// TestNoPartitionLimitIsExceeded: whatever limits QOS and the partition's QOS have, and whichever that is, no job starts that breaks one,
+// and none waits that could start in one of its partitions.
+func TestNoPartitionLimitIsExceeded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := limitBench(t)
+		b.change(&pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"part"}})
+		b.change(&pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"high"},
+			Set: []*pb.PolicySetting{{Name: "Flags", Words: rapid.SampledFrom([][]string{nil, {"OverPartQOS"}}).Draw(t, "flags")}}})
+		set := func() {
+			b.limits(fmt.Sprint("qos ", rapid.SampledFrom([]string{"part", "high", "normal"}).Draw(t, "of"), " ",
+				rapid.SampledFrom([]string{"GrpJobs", "GrpTRES cpu", "MaxJobsPerUser"}).Draw(t, "limit"), " ",
+				rapid.IntRange(0, 4).Draw(t, "n")))
+		}
+		var order []uint32 // in which jobs started
+		b.loop.Observe(func(c state.Change) {
+			for _, e := range c.Events {
+				if s, ok := e.(state.JobStarted); ok {
+					order = append(order, s.Job.Id)
+				}
+			}
+		})
+		for range rapid.IntRange(1, 25).Draw(t, "steps") {
+			switch rapid.IntRange(0, 6).Draw(t, "step") {
+			case 0:
+				if j := b.job(t, state.Live); j != nil {
+					b.finish(j)
+				}
+			case 1, 2:
+				set()
+			case 3:
+				b.partitionQOS(rapid.SampledFrom([]string{"", "part", "high"}).Draw(t, "partition's"))
+			default:
+				b.send(rapid.SampledFrom([]string{"u1", "u2"}).Draw(t, "u"), "lab",
+					rapid.SampledFrom([]string{"normal", "high", "part"}).Draw(t, "qos"),
+					&pb.JobSpec{NumTasks: uint32(rapid.IntRange(1, 2).Draw(t, "tasks")), TimeLimitS: 600,
+						Partition: rapid.SampledFrom([]string{"debug", "other", "other,debug"}).Draw(t, "partition")})
+			}
+			order = nil
+			b.reasons()
+			v, full := b.loop.View(), false
+			for i, id := range order {
+				if j := v.Jobs.Get(id); breaksQOS(v, j, j.Partition, 0, order[i+1:]) {
+					t.Fatalf("job %d in %s, %s runs", j.Id, j.Spec.Qos, j.Partition)
+				}
+			}
+			for j := range v.Jobs.All() {
+				full = full || state.Pending(j) && (j.Reason == "Resources" || j.Reason == "Priority")
+			}
+			for j := range v.Jobs.All() {
+				if full || !state.Pending(j) {
+					continue
+				}
+				for p := range strings.SplitSeq(j.Spec.Partition, ",") {
+					if !breaksQOS(v, j, p, 1, nil) {
+						t.Fatalf("job %d in %s waits for %s and would break nothing in %s", j.Id, j.Spec.Qos, j.Reason, p)
+					}
+				}
+			}
+		}
+	})
+}
+
+// breaksQOS reports whether a job would break a limit of its QOS or of its partition's, counted from nothing by the jobs that run, but for
+// those that started later: the test's own reading of them. more is 1 for a job that waits.
+func breaksQOS(v *state.View, j *pb.JobRecord, partition string, more uint64, later []uint32) bool {
+	of := func(p string) string { return v.Partition(p).GetQos() }
+	qoses := []string{of(partition), j.Spec.Qos}
+	if slices.Contains(v.Policy().QOS(j.Spec.Qos).Flags, "OverPartQOS") {
+		slices.Reverse(qoses)
+	}
+	said := map[string]bool{}
+	for _, name := range qoses {
+		q := v.Policy().QOS(name)
+		jobs, mine, cpus := more, more, more*uint64(j.Spec.NumTasks)
+		for x := range v.Jobs.All() {
+			if !state.Live(x) || slices.Contains(later, x.Id) || x.Spec.Qos != name && of(x.Partition) != name {
+				continue
+			}
+			jobs++
+			cpus += uint64(x.NumCpus)
+			if x.Spec.User == j.Spec.User {
+				mine++
+			}
+		}
+		for _, val := range q.GetValues() {
+			n := map[string]uint64{"GrpJobs": jobs, "MaxJobsPerUser": mine, "GrpTRES": cpus}[val.Name]
+			if !said[val.Name] && n > val.Value {
+				return true
+			}
+		}
+		for _, val := range q.GetValues() {
+			said[val.Name] = true
+		}
+	}
+	return false
 }
 
 // TestMaxTRESPerNode: which jobs start where two CPUs and 500 MiB are allowed for each node, and which are refused with DenyOnLimit. Both,

@@ -215,9 +215,35 @@ func (s *show) appendAssoc(b []byte, n *shares.Node, now loads, all *allLimits, 
 	block += fmt.Sprintf("    GrpJobs=%s(%d) GrpJobsAccrue=%s(0)\n    GrpSubmitJobs=%s(%d) GrpWall=%s(%.2f)\n",
 		set.of("GrpJobs", ""), l.running, set.of("GrpJobsAccrue", ""), set.of("GrpSubmitJobs", ""), l.submitted,
 		set.of("GrpWall", ""), n.Used["wall"]/60) +
-		grpTRES(n.Used, n.Left, l, set, resources) +
-		"    MaxJobs= MaxJobsAccrue= MaxSubmitJobs= MaxWallPJ=\n    MaxTRESPJ=\n    MaxTRESPN=\n    MaxTRESMinsPJ=\n    MinPrioThresh=\n"
+		grpTRES(n.Used, n.Left, l, set, resources)
+	set = all.inherited(n)
+	block += fmt.Sprintf("    MaxJobs=%s MaxJobsAccrue=%s MaxSubmitJobs=%s MaxWallPJ=%s\n", set.max("MaxJobs", l.running),
+		set.max("MaxJobsAccrue", 0), set.max("MaxSubmitJobs", l.submitted), set.or("MaxWall", "")) + set.perJob(resources) +
+		"    MinPrioThresh=\n"
 	return append(b, s.line(block)...)
+}
+
+// max is a limit and what is used under it; nothing where there is none.
+func (l limits) max(name string, used int) string {
+	if most := l.or(name, ""); most != "" {
+		return fmt.Sprintf("%s(%d)", most, used)
+	}
+	return ""
+}
+
+// perJob are the lines about limits of one job.
+func (l limits) perJob(resources []string) (text string) {
+	for _, line := range [...][2]string{{"MaxTRESPJ", "MaxTRESPerJob"}, {"MaxTRESPN", "MaxTRESPerNode"},
+		{"MaxTRESMinsPJ", "MaxTRESMinsPerJob"}} {
+		var list []string
+		for _, name := range resources {
+			if most := l.of(line[1], name); most != "N" {
+				list = append(list, name+"="+most)
+			}
+		}
+		text += "    " + line[0] + "=" + strings.Join(list, ",") + "\n"
+	}
+	return text
 }
 
 // grpTRES are the lines about resources: in use, minutes used, minutes that running jobs may still use. N stands for no limit.
@@ -260,16 +286,12 @@ func (s *show) qosRecord(q *msg.QosRecord, l *load, reply *msg.AccountUsageReply
 		}
 	}
 	set := limits(q.GetValues())
-	priority := "0"
-	if p := set.of("Priority", ""); p != "N" {
-		priority = p
-	}
 	block := fmt.Sprintf("QOS=%s(%d)\n    UsageRaw=%.6f\n    GrpJobs=%s(%d) GrpJobsAccrue=%s(0) GrpSubmitJobs=%s(%d) GrpWall=%s(%.2f)\n",
 		format.Escape(q.GetName()), q.GetId(), used["billing"], set.of("GrpJobs", ""), l.running, set.of("GrpJobsAccrue", ""),
 		set.of("GrpSubmitJobs", ""), l.submitted, set.of("GrpWall", ""), used["wall"]/60) +
 		grpTRES(used, left, l, set, shares.Resources(reply)) +
-		"    MaxWallPJ=\n    MaxTRESPJ=\n    MaxTRESPN=\n    MaxTRESMinsPJ=\n    MinPrioThresh= \n    MinTRESPJ=\n    PreemptMode=OFF\n " +
-		"   Priority=" + priority + "\n" +
+		"    MaxWallPJ=" + set.or("MaxWall", "") + "\n" + set.perJob(shares.Resources(reply)) +
+		"    MinPrioThresh= \n    MinTRESPJ=\n    PreemptMode=OFF\n    Priority=" + set.or("Priority", "0") + "\n" +
 		"    Account Limits\n        No Accounts\n    User Limits\n        No Users\n"
 	if !s.opts.oneLine {
 		return block
@@ -287,7 +309,7 @@ func (l limits) of(name, tres string) string {
 	for _, v := range l {
 		switch {
 		case v.GetName() != name || v.GetTres() != tres:
-		case name == "GrpWall": // seconds
+		case name == "GrpWall", name == "MaxWall": // seconds
 			return strconv.FormatUint(v.GetValue()/60, 10)
 		default:
 			return strconv.FormatUint(v.GetValue(), 10)
@@ -296,11 +318,27 @@ func (l limits) of(name, tres string) string {
 	return "N"
 }
 
+// or is a limit, and something else where there is none.
+func (l limits) or(name, none string) string {
+	if most := l.of(name, ""); most != "N" {
+		return most
+	}
+	return none
+}
+
 // allLimits are those of associations, by number, and the QOS in the order of their numbers; and the default accounts of users.
 type allLimits struct {
 	assoc    map[int64]limits
 	qos      []*msg.QosRecord
 	defaults map[string]string
+}
+
+// inherited are the limits of an association and of the accounts above it: the first of a kind counts.
+func (all *allLimits) inherited(n *shares.Node) (l limits) {
+	for ; n != nil; n = n.Above {
+		l = append(l, all.assoc[shares.ID(n)]...)
+	}
+	return l
 }
 
 func loadLimits(ctx context.Context, c *client.Client) (all allLimits, err error) {

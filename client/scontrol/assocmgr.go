@@ -56,7 +56,11 @@ func (s *show) assocMgr(args []string) int {
 			}
 		}
 	}
-	now, err := inUse(s.ctx, c, view.Context(s.env, reply.GetNowNs()))
+	parts, err := c.Partitions(s.ctx, &msg.PartitionsRequest{})
+	if err != nil {
+		return s.failed("slurm_load_partitions error", err)
+	}
+	now, err := inUse(s.ctx, c, view.Context(s.env, reply.GetNowNs()), parts.GetPartitions())
 	if err != nil {
 		return s.failed("slurm_load_jobs error", err)
 	}
@@ -143,9 +147,12 @@ type load struct {
 
 type loads map[string]*load // by account and uid, "ACCOUNT UID"; accounts, "ACCOUNT"; QOS, "/QOS"
 
-// inUse counts the jobs that wait and run.
-func inUse(ctx context.Context, c *client.Client, fc *format.Context) (loads, error) {
-	l := loads{}
+// inUse counts the jobs that wait and run. Those of a partition with a QOS count for it, too.
+func inUse(ctx context.Context, c *client.Client, fc *format.Context, parts []*msg.PartitionRecord) (loads, error) {
+	l, qosOf := loads{}, map[string]string{}
+	for _, p := range parts {
+		qosOf[p.GetName()] = strings.ToLower(p.GetQos())
+	}
 	r := &msg.JobsRequest{States: []msg.JobState{msg.JobState_JOB_PENDING, msg.JobState_JOB_RUNNING, msg.JobState_JOB_SUSPENDED}}
 	err := view.EachJob(ctx, c, r, fc, func(j *msg.JobRecord) {
 		account := j.GetSpec().GetAccount()
@@ -155,6 +162,9 @@ func inUse(ctx context.Context, c *client.Client, fc *format.Context) (loads, er
 		for _, key := range []string{account + " " + strconv.FormatUint(uint64(j.GetSpec().GetUid()), 10), account,
 			"/" + j.GetSpec().GetQos()} {
 			l.of(key).add(j)
+		}
+		if q := qosOf[j.GetPartition()]; q != "" && q != j.GetSpec().GetQos() {
+			l.of("/" + q).add(j)
 		}
 		if account != shares.Root {
 			l.of(shares.Root).add(j)

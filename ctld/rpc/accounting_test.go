@@ -39,8 +39,8 @@ func (shownAccounting) Select(_ context.Context, r *pb.AccountingRequest, view f
 
 // Between and Parts have two users with something used.
 func (shownAccounting) Between(context.Context, int64, int64, func() *state.View) ([]*acct.Share, error) {
-	return []*acct.Share{{Account: "root", UID: 0, Used: acct.Sums{"cpu": 60}}, {Account: "root", UID: alice, Used: acct.Sums{"cpu": 30}}},
-		nil
+	return []*acct.Share{{Account: "root", UID: 0, Used: acct.Sums{"cpu": 60}},
+		{Account: "root", UID: alice, Partition: "debug", Used: acct.Sums{"cpu": 30}}}, nil
 }
 
 func (s shownAccounting) Parts(ctx context.Context, _ acct.Fading, view func() *state.View) ([]*acct.Share, int64, error) {
@@ -273,5 +273,24 @@ func TestUsageFactorInAccountUsage(t *testing.T) {
 		if err != nil || len(all.Rows) != 2 || all.Rows[0].Used[0].Seconds != want || decayed && all.Qos[0].Used[0].Seconds != 45 {
 			t.Errorf("decayed %t: %v, %v; want %g of root", decayed, all, err, want)
 		}
+	}
+}
+
+// TestPartitionQOSInAccountUsage: what jobs of a partition have used counts for its QOS, too.
+func TestPartitionQOSInAccountUsage(t *testing.T) {
+	s := serve(t)
+	for _, cmd := range []reactor.Command{
+		policy.Change{User: "root", Operator: true,
+			Request: &pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"part"}}},
+		reactor.UpdatePartition{Caller: reactor.Caller{Operator: true}, Name: "debug", Set: []*pb.KeyValue{{Key: "QOS", Value: "part"}}},
+	} {
+		if r, err := s.loop.Do(ctx, cmd); err != nil {
+			t.Fatal(r, err)
+		}
+	}
+	all, err := s.as(0, 0).AccountUsage(ctx, &pb.AccountUsageRequest{Decayed: true})
+	if err != nil || len(all.Qos) != 2 || all.Qos[0].Used[0].Seconds != 90 || all.Qos[1].Name != "part" ||
+		all.Qos[1].Used[0].Seconds != 30 {
+		t.Errorf("%v, %v", all.GetQos(), err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/acct"
@@ -72,10 +71,15 @@ func (s *Service) decayed(ctx context.Context, v *state.View, privacy Privacy) (
 		}
 		used, left := acct.Sums{}, acct.Sums{}
 		for _, p := range of {
-			if strings.EqualFold(p.QOS, q.Name) && (!privacy.Usage || p.UID == peer.UID || peer.Operator) {
-				used.Plus(p.Used)
-				left.Plus(p.Left)
+			if privacy.Usage && p.UID != peer.UID && !peer.Operator {
+				continue
 			}
+			v.QOSCounting(p.QOS, p.Partition, func(one *pb.QosRecord) {
+				if one == q {
+					used.Plus(p.Used)
+					left.Plus(p.Left)
+				}
+			})
 		}
 		list = append(list, &pb.QosUsage{Name: q.Name, Used: tresUsage(used), Left: tresUsage(left)})
 	}

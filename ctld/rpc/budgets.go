@@ -24,7 +24,7 @@ func (s *Service) Budgets(ctx context.Context, r *pb.BudgetsRequest) (*pb.Budget
 	if s.Privacy().Usage && !peer.Operator {
 		sees, seesQOS = seenBy(p, s.Users.Name(peer.UID))
 	}
-	wanted, wantedQOS := named(p, r.Names)
+	wanted, wantedQOS := named(v, r.Names)
 	reply := &pb.BudgetsReply{Enforced: v.Settings.EnforceLimits, NowNs: nowNS}
 	add := func(list []limit.Budget, of *pb.Budget) {
 		for _, b := range list {
@@ -57,7 +57,8 @@ func unknownNames(p *state.Policy, names []string) *pb.Problem {
 
 // named are the associations and QOS that names stand for: an account and its users, what holds for the jobs of a user, a QOS. Without
 // names it is all.
-func named(p *state.Policy, names []string) (func(*pb.AssocRecord) bool, func(*pb.QosRecord) bool) {
+func named(v *state.View, names []string) (func(*pb.AssocRecord) bool, func(*pb.QosRecord) bool) {
+	p := v.Policy()
 	any := len(names) == 0
 	assocs, qoses := map[uint32]bool{}, map[string]bool{}
 	for _, name := range names {
@@ -68,6 +69,11 @@ func named(p *state.Policy, names []string) (func(*pb.AssocRecord) bool, func(*p
 		}
 		for q := range qosOf {
 			qoses[q] = true
+		}
+		for _, part := range v.Partitions() {
+			if q := v.PartitionQOS(part.Name); q != nil && len(of) > 0 {
+				qoses[q.Name] = true
+			}
 		}
 	}
 	return func(a *pb.AssocRecord) bool {

@@ -30,6 +30,8 @@ func TestBudgets(t *testing.T) {
 		{Name: "GrpWall", Values: []*pb.PolicyValue{{Name: "GrpWall", Value: 600}}}}})
 	me := fmt.Sprint(alice) // as the test's table of users has her
 	add(&pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_USER, Names: []string{me, "bob"}, Accounts: []string{"lab"}, Set: mins})
+	do(reactor.UpdatePartition{Caller: reactor.Caller{Operator: true}, Name: "debug",
+		Set: []*pb.KeyValue{{Key: "QOS", Value: "course"}}})
 	v := s.loop.View()
 	do(reactor.PastRead{Past: &state.Past{Counting: v.Counting(), Assoc: map[uint32]map[string]int64{
 		v.Policy().Assoc("", "lab", "").Id: {"cpu": 240}}}})
@@ -56,7 +58,7 @@ func TestBudgets(t *testing.T) {
 		{root, nil, []string{course, group, lab, own, bob, other}},
 		{root, []string{"lab"}, []string{lab, own, bob}},
 		{root, []string{"COURSE", "other"}, []string{course, other}},
-		{root, []string{"bob"}, []string{group, lab, bob}},
+		{root, []string{"bob"}, []string{group, lab, bob, course}}, // by the QOS of a partition
 		{mine, nil, []string{group, lab, own}},
 		{mine, []string{"bob"}, []string{group, lab}},
 	} {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
-	"github.com/sluice-hpc/sluice/ctld/reactor/policy"
+	"github.com/sluice-hpc/sluice/ctld/reactor/accounts"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -38,7 +38,7 @@ func (b *policyWorld) do(c reactor.Command) any {
 
 func (b *policyWorld) change(r *pb.ChangePolicyRequest) {
 	b.t.Helper()
-	if p, ok := b.do(policy.Change{User: "root", Operator: true, Request: r}).(*pb.Problem); ok {
+	if p, ok := b.do(accounts.Change{User: "root", Operator: true, Request: r}).(*pb.Problem); ok {
 		b.t.Fatalf("%v: %v", r, p)
 	}
 }

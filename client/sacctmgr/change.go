@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/view"
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
 // changer is a call that changes something. What can be changed is Sluice's own records; the others are refused by name, after what a real
@@ -46,14 +46,14 @@ var lists = map[string]string{
 // subject is an entity of which the controller has records.
 type subject struct {
 	entity msg.PolicyEntity
-	on     policy.On
+	on     accounts.On
 	noun   string // in sentences
 }
 
 var subjects = map[string]subject{
-	"Account":     {msg.PolicyEntity_POLICY_ACCOUNT, policy.Account, "account"},
-	"User":        {msg.PolicyEntity_POLICY_USER, policy.User, "user"},
-	"QOS":         {msg.PolicyEntity_POLICY_QOS, policy.QOS, "qos"},
+	"Account":     {msg.PolicyEntity_POLICY_ACCOUNT, accounts.Account, "account"},
+	"User":        {msg.PolicyEntity_POLICY_USER, accounts.User, "user"},
+	"QOS":         {msg.PolicyEntity_POLICY_QOS, accounts.QOS, "qos"},
 	"Coordinator": {msg.PolicyEntity_POLICY_COORDINATOR, 0, "coordinator"},
 }
 
@@ -174,7 +174,7 @@ func (m *run) send(ctx context.Context, o *order) (reply *msg.ChangePolicyReply,
 		if line != "" {
 			fmt.Fprintf(m.env.Stderr, " %s\n", format.Escape(line))
 		}
-		if word, ok := o.raw["QOS"]; ok && o.on != policy.QOS {
+		if word, ok := o.raw["QOS"]; ok && o.on != accounts.QOS {
 			m.unknown(m.env.Stderr, word)
 		}
 	default:

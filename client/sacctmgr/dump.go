@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/view"
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
 // dumped are the numbers of an association in the order of Slurm's file, and what they are called there.
@@ -93,7 +93,7 @@ func (r *rules) appendFile(b []byte, cluster string) []byte {
 			if a = clone(a); len(a.GetQos()) == 0 {
 				a.Qos = []string{"normal"}
 			}
-			l := policy.FileLine{Kind: "Cluster", Name: cluster, Options: assocOptions(a)}
+			l := accounts.FileLine{Kind: "Cluster", Name: cluster, Options: assocOptions(a)}
 			b = l.Append(b)
 		}
 	}
@@ -111,13 +111,13 @@ func (r *rules) appendBelow(b []byte, account string) []byte {
 			continue
 		}
 		if !begun {
-			b = append(b, "Parent - "+policy.Quoted(account)+"\n"...)
+			b = append(b, "Parent - "+accounts.Quoted(account)+"\n"...)
 			begun = true
 		}
-		l := policy.FileLine{Kind: "User", Name: a.GetUser(), Options: r.userOptions(a)}
+		l := accounts.FileLine{Kind: "User", Name: a.GetUser(), Options: r.userOptions(a)}
 		if a.GetUser() == "" {
 			below = append(below, a)
-			l = policy.FileLine{Kind: "Account", Name: a.GetAccount(), Options: r.accountOptions(a)}
+			l = accounts.FileLine{Kind: "Account", Name: a.GetAccount(), Options: r.accountOptions(a)}
 		}
 		b = l.Append(b)
 	}
@@ -127,20 +127,20 @@ func (r *rules) appendBelow(b []byte, account string) []byte {
 	return b
 }
 
-func (r *rules) accountOptions(a *msg.AssocRecord) (o []policy.FileOption) {
+func (r *rules) accountOptions(a *msg.AssocRecord) (o []accounts.FileOption) {
 	for _, rec := range r.accounts {
 		if rec.GetName() == a.GetAccount() {
-			o = append(o, policy.FileOption{Key: "Description", Value: rec.GetDescription()},
-				policy.FileOption{Key: "Organization", Value: rec.GetOrganization()})
+			o = append(o, accounts.FileOption{Key: "Description", Value: rec.GetDescription()},
+				accounts.FileOption{Key: "Organization", Value: rec.GetOrganization()})
 		}
 	}
 	return append(o, assocOptions(a)...)
 }
 
-func (r *rules) userOptions(a *msg.AssocRecord) (o []policy.FileOption) {
+func (r *rules) userOptions(a *msg.AssocRecord) (o []accounts.FileOption) {
 	add := func(key, value string) {
 		if value != "" {
-			o = append(o, policy.FileOption{Key: key, Value: value})
+			o = append(o, accounts.FileOption{Key: key, Value: value})
 		}
 	}
 	add("Partition", a.GetPartition())
@@ -163,44 +163,44 @@ func (r *rules) userOptions(a *msg.AssocRecord) (o []policy.FileOption) {
 }
 
 // assocOptions are the settings of an association itself, without what it inherits.
-func assocOptions(a *msg.AssocRecord) (o []policy.FileOption) {
+func assocOptions(a *msg.AssocRecord) (o []accounts.FileOption) {
 	if a.GetDefaultQos() != "" {
-		o = append(o, policy.FileOption{Key: "DefaultQOS", Value: a.GetDefaultQos()})
+		o = append(o, accounts.FileOption{Key: "DefaultQOS", Value: a.GetDefaultQos()})
 	}
 	for _, d := range dumped {
 		text := ""
-		s := policy.Find(policy.Assoc, d.name)
+		s := accounts.Find(accounts.Assoc, d.name)
 		for _, v := range a.GetValues() {
 			if v.GetName() == d.name {
 				text += "," + fileValue(s, v)
 			}
 		}
 		if d.name == "Fairshare" && text == "" {
-			text = "," + strconv.Itoa(policy.DefaultShare)
+			text = "," + strconv.Itoa(accounts.DefaultShare)
 		}
 		if d.as == "" {
 			d.as = d.name
 		}
 		if text != "" {
-			o = append(o, policy.FileOption{Key: d.as, Value: text[1:]})
+			o = append(o, accounts.FileOption{Key: d.as, Value: text[1:]})
 		}
 	}
-	for _, own := range []policy.FileOption{{Key: "LimitHours", Value: a.GetLimitHours()},
+	for _, own := range []accounts.FileOption{{Key: "LimitHours", Value: a.GetLimitHours()},
 		{Key: "DefaultPartition", Value: a.GetDefaultPartition()}, {Key: "DefaultGPUType", Value: a.GetDefaultGpuType()}} {
 		if own.Value != "" {
 			o = append(o, own)
 		}
 	}
 	if len(a.GetQos()) > 0 {
-		o = append(o, policy.FileOption{Key: "QOS", Value: strings.Join(a.GetQos(), ",")})
+		o = append(o, accounts.FileOption{Key: "QOS", Value: strings.Join(a.GetQos(), ",")})
 	}
 	return o
 }
 
 // fileValue writes a number as it stands in the file: durations in minutes, and no name for a share that is the parent's.
-func fileValue(s *policy.Setting, v *msg.PolicyValue) string {
+func fileValue(s *accounts.Setting, v *msg.PolicyValue) string {
 	n := v.GetValue()
-	if s.Kind == policy.Wall {
+	if s.Kind == accounts.Wall {
 		n /= 60
 	}
 	text := strconv.FormatUint(n, 10)

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
 // mgrField is a column of sacctmgr: the name that format= knows, its header and its width. The value of a row is found by key.
@@ -16,10 +16,10 @@ type mgrField struct {
 
 // numberFields are the columns of the numbers that the controller's records have, by each of their names, in the order in which the
 // beginning of a name is looked up. Those of the other kind of record are known as well, and empty.
-func numberFields(on policy.On) (f []mgrField) {
+func numberFields(on accounts.On) (f []mgrField) {
 	for _, own := range []bool{true, false} {
-		for i := range policy.Table {
-			s := &policy.Table[i]
+		for i := range accounts.Table {
+			s := &accounts.Table[i]
 			if !s.Numeric() || (s.On&on != 0) != own {
 				continue
 			}
@@ -44,7 +44,7 @@ func assocFields() []mgrField {
 		{"DefaultQOS", "Def QOS", 9, "defaultqos"}, {"ParentName", "ParentName", 10, "parent"}, {"ParentID", "ParentID", 8, "parentid"},
 		{"ID", "ID", 6, "id"}, {"LFT", "LFT", 6, "lft"}, {"RGT", "RGT", 6, "rgt"},
 		{"Partition", "Partition", 10, "partition"}, {"Flags", "Flags", 20, ""}}
-	return append(append(f, numberFields(policy.Assoc)...), mgrField{"LimitHours", "LimitHours", 30, "LimitHours"},
+	return append(append(f, numberFields(accounts.Assoc)...), mgrField{"LimitHours", "LimitHours", 30, "LimitHours"},
 		mgrField{"DefaultPartition", "DefaultPartition", 16, "DefaultPartition"}, mgrField{"DefPartition", "DefaultPartition", 16,
 			"DefaultPartition"}, mgrField{"DefaultGPUType", "DefaultGPUType", 14, "DefaultGPUType"},
 		mgrField{"DefGPUType", "DefaultGPUType", 14, "DefaultGPUType"})
@@ -53,7 +53,7 @@ func assocFields() []mgrField {
 func qosFields() []mgrField {
 	f := []mgrField{{"Name", "Name", 10, "qos"}, {"Description", "Descr", 20, "description"}, {"ID", "ID", 6, "id"},
 		{"PreemptMode", "PreemptMode", 11, "mode"}, {"Preempt", "Preempt", 10, "preempt"}, {"Flags", "Flags", 20, "flags"}}
-	f = append(append(f, numberFields(policy.QOS)...), mgrField{"LimitHours", "LimitHours", 30, "LimitHours"})
+	f = append(append(f, numberFields(accounts.QOS)...), mgrField{"LimitHours", "LimitHours", 30, "LimitHours"})
 	for i := range f { // names of associations' limits, which of a QOS are those of each user
 		switch f[i].name {
 		case "MaxJobs":

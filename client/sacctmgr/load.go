@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/view"
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
 // maxFile bounds a file: what it says goes to the controller in one message.
@@ -99,7 +99,7 @@ func readFile(name string) (string, error) {
 }
 
 func (f *file) load(ctx context.Context, text string, clean bool) int {
-	lines, err := policy.ParseFile(text)
+	lines, err := accounts.ParseFile(text)
 	f.known = map[string]bool{acct.DefaultAccount: true}
 	f.assocs, f.accounts, f.users = map[assocKey]*msg.AssocRecord{}, map[string]*msg.AccountRecord{}, map[string]*msg.UserRecord{}
 	for _, a := range f.has.assocs {
@@ -117,7 +117,7 @@ func (f *file) load(ctx context.Context, text string, clean bool) int {
 			return code
 		}
 	}
-	if bad := (*policy.FileError)(nil); errors.As(err, &bad) {
+	if bad := (*accounts.FileError)(nil); errors.As(err, &bad) {
 		fmt.Fprintf(f.m.env.Stderr, " Misformatted line(%d): %s\n", bad.Number, format.Escape(bad.Text))
 		f.m.env.Errorf("%s", format.Escape(bad.Why))
 		return 1
@@ -145,7 +145,7 @@ func (f *file) load(ctx context.Context, text string, clean bool) int {
 }
 
 // line takes one line in.
-func (f *file) line(l *policy.FileLine) int {
+func (f *file) line(l *accounts.FileLine) int {
 	m := f.m
 	if f.parent == "" && l.Kind != "Cluster" {
 		fmt.Fprint(m.env.Stderr, " You need to specify a cluster name first with 'Cluster - $NAME' in your file\n")
@@ -177,7 +177,7 @@ func (f *file) line(l *policy.FileLine) int {
 }
 
 // begin takes the line of the cluster in, which has the settings of the account root.
-func (f *file) begin(l *policy.FileLine) int {
+func (f *file) begin(l *accounts.FileLine) int {
 	m := f.m
 	switch {
 	case f.parent != "":
@@ -200,13 +200,13 @@ func (f *file) begin(l *policy.FileLine) int {
 }
 
 // order begins what a line asks for.
-func (f *file) order(entity string, l *policy.FileLine, name string) *order {
+func (f *file) order(entity string, l *accounts.FileLine, name string) *order {
 	s := subjects[entity]
 	return &order{subject: s, verb: "add", raw: map[string]string{}, req: &msg.ChangePolicyRequest{Entity: s.entity,
 		Verb: msg.PolicyVerb_POLICY_ADD, Names: []string{name}, Line: uint32(l.Number)}}
 }
 
-func (f *file) account(o *order, l *policy.FileLine) int {
+func (f *file) account(o *order, l *accounts.FileLine) int {
 	for _, opt := range l.Options {
 		if code := f.option(o, l, opt); code != 0 {
 			return code
@@ -220,7 +220,7 @@ func (f *file) account(o *order, l *policy.FileLine) int {
 	return 0
 }
 
-func (f *file) user(l *policy.FileLine) int {
+func (f *file) user(l *accounts.FileLine) int {
 	o := f.order("User", l, l.Name)
 	o.req.Accounts = []string{f.parent}
 	who := f.order("User", l, l.Name) // default account and level: the account may come later in the file
@@ -256,9 +256,9 @@ func (f *file) user(l *policy.FileLine) int {
 }
 
 // option reads a setting of a line. Of a list of QOS, "-x,+y" is a change of what the account above has.
-func (f *file) option(o *order, l *policy.FileLine, opt policy.FileOption) int {
+func (f *file) option(o *order, l *accounts.FileLine, opt accounts.FileOption) int {
 	code := 0
-	if def := policy.Find(o.on, opt.Key); def != nil && def.Name == "QOS" {
+	if def := accounts.Find(o.on, opt.Key); def != nil && def.Name == "QOS" {
 		parts := map[string][]string{}
 		for _, w := range command.List(opt.Value) {
 			op := w[:len(w)-len(strings.TrimLeft(w, "+-"))]

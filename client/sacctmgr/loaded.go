@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/acct"
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/msg"
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
 // What is said of a file that is loaded: lines for changes of existing records, and tables of new ones. Slurm's.
@@ -121,12 +121,12 @@ func (f *file) changed(kind, name string, old mgrRow, set []*msg.PolicySetting) 
 func settingsRow(set []*msg.PolicySetting) mgrRow {
 	r := mgrRow{}
 	for _, s := range set {
-		def := policy.Find(policy.Assoc, s.GetName())
+		def := accounts.Find(accounts.Assoc, s.GetName())
 		text := s.GetOp() + strings.Join(slices.Sorted(slices.Values(s.GetWords())), ",")
 		switch {
 		case def == nil:
 		case def.Numeric():
-			show(r, policy.Assoc, s.GetValues())
+			show(r, accounts.Assoc, s.GetValues())
 			continue
 		case s.GetName() == "QOS":
 			text = strings.TrimPrefix(r["qos"]+","+text, ",")
@@ -202,6 +202,6 @@ func (f *file) sayGone() {
 func (f *file) row(a *msg.AssocRecord) mgrRow {
 	r := mgrRow{"Fairshare": "1", "QOS": strings.Join(a.GetQos(), ","), "DefaultQOS": a.GetDefaultQos(), "Parent": a.GetParent(),
 		"LimitHours": a.GetLimitHours(), "DefaultPartition": a.GetDefaultPartition(), "DefaultGPUType": a.GetDefaultGpuType()}
-	show(r, policy.Assoc, a.GetValues())
+	show(r, accounts.Assoc, a.GetValues())
 	return r
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/shares"
 	"github.com/sluice-hpc/sluice/client/view"
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
@@ -115,16 +115,16 @@ func (m *run) knownUsers() []string {
 }
 
 // show writes numbers into a row, by the names of their settings; those of one TRES of a vector by name and TRES.
-func show(r mgrRow, on policy.On, values []*msg.PolicyValue) {
-	for i := range policy.Table {
-		s := &policy.Table[i]
+func show(r mgrRow, on accounts.On, values []*msg.PolicyValue) {
+	for i := range accounts.Table {
+		s := &accounts.Table[i]
 		if s.On&on == 0 || !s.Numeric() {
 			continue
 		}
-		var of []policy.Value
+		var of []accounts.Value
 		for _, v := range values {
 			if v.GetName() == s.Name {
-				of = append(of, policy.Value{TRES: v.GetTres(), N: v.GetValue()})
+				of = append(of, accounts.Value{TRES: v.GetTres(), N: v.GetValue()})
 			}
 		}
 		if text := s.Show(of); text != "" {
@@ -134,7 +134,7 @@ func show(r mgrRow, on policy.On, values []*msg.PolicyValue) {
 }
 
 // settingKey is where a row has the value of a setting.
-func settingKey(s *policy.Setting) string { return strings.TrimSuffix(s.Name+"/"+s.Part, "/") }
+func settingKey(s *accounts.Setting) string { return strings.TrimSuffix(s.Name+"/"+s.Part, "/") }
 
 // row is one association.
 func (m *run) row(p *rules, a *msg.AssocRecord) mgrRow {
@@ -142,7 +142,7 @@ func (m *run) row(p *rules, a *msg.AssocRecord) mgrRow {
 		"Fairshare": "1", "qos": p.qosText(a.GetQos(), false), "qosid": p.qosText(a.GetQos(), true), "defaultqos": a.GetDefaultQos(),
 		"id": strconv.FormatUint(uint64(a.GetId()), 10), "parent": a.GetParent(), "parentid": "0",
 		"LimitHours": a.GetLimitHours(), "DefaultPartition": a.GetDefaultPartition(), "DefaultGPUType": a.GetDefaultGpuType()}
-	show(r, policy.Assoc, a.GetValues())
+	show(r, accounts.Assoc, a.GetValues())
 	for i, other := range p.assocs {
 		if other == a {
 			r["lft"], r["rgt"] = p.places(i)
@@ -314,7 +314,7 @@ func qosRows(ctx context.Context, m *run) (rows []mgrRow, err error) {
 			"Priority": "0", "GraceTime": "00:00:00", "mode": cmp.Or(q.GetPreemptMode(), "cluster"), "UsageFactor": "1.000000",
 			"flags": strings.Join(q.GetFlags(), ","), "preempt": strings.Join(q.GetPreempt(), ","),
 			"LimitHours": q.GetLimitHours()}
-		show(r, policy.QOS, q.GetValues())
+		show(r, accounts.QOS, q.GetValues())
 		rows = append(rows, r)
 	}
 	return rows, err

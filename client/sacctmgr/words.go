@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/msg"
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
 // read takes the words of a change apart: names, conditions (where), and what is to be set (set). Of add all words are settings.
@@ -85,12 +85,12 @@ func list(value string) []string {
 
 // setting reads a word that sets something.
 func (m *run) setting(o *order, word, name, op, value string) int {
-	def := policy.Find(o.on, name)
+	def := accounts.Find(o.on, name)
 	to := m.env.Stderr
 	if o.noun == "qos" {
 		to = m.env.Stdout // where Slurm says so of a QOS
 	}
-	if def == nil || op != "" && (def.Kind != policy.List || len(op) != 1) {
+	if def == nil || op != "" && (def.Kind != accounts.List || len(op) != 1) {
 		m.unknown(to, word)
 		return 1
 	}
@@ -105,7 +105,7 @@ func (m *run) setting(o *order, word, name, op, value string) int {
 		for _, v := range values {
 			s.Values = append(s.Values, &msg.PolicyValue{Name: def.Name, Tres: v.TRES, Value: v.N})
 		}
-	case def.Kind == policy.List:
+	case def.Kind == accounts.List:
 		s.Words = command.List(value)
 		if value == "-1" {
 			s.Words = nil
@@ -113,8 +113,8 @@ func (m *run) setting(o *order, word, name, op, value string) int {
 		if def.Name == "Flags" && !m.flags(s, value) {
 			return 1
 		}
-	case def.Kind == policy.Week:
-		h, err := policy.ParseHours(strings.TrimPrefix(value, "-1"))
+	case def.Kind == accounts.Week:
+		h, err := accounts.ParseHours(strings.TrimPrefix(value, "-1"))
 		if err != nil {
 			m.env.Errorf("%s: %s", def.Name, format.Escape(err.Error()))
 			return 1
@@ -133,15 +133,15 @@ func (m *run) setting(o *order, word, name, op, value string) int {
 }
 
 // badValue tells what is wrong with a number.
-func (m *run) badValue(o *order, def *policy.Setting, word, value string, err error) int {
+func (m *run) badValue(o *order, def *accounts.Setting, word, value string, err error) int {
 	name := def.Name
 	switch {
 	case def.Name == "Fairshare":
 		name = "FairShare"
-	case def.Kind == policy.Wall:
+	case def.Kind == accounts.Wall:
 		fmt.Fprintf(m.env.Stderr, " Bad %s time format: %s\n", name, format.Escape(word))
 	}
-	if def.Kind != policy.Wall && def.Kind != policy.Vector {
+	if def.Kind != accounts.Wall && def.Kind != accounts.Vector {
 		m.env.Errorf("Invalid value for %s (%s)", name, format.Escape(value))
 	}
 	m.env.Errorf("%s", format.Escape(err.Error()))
@@ -154,13 +154,13 @@ func (m *run) badValue(o *order, def *policy.Setting, word, value string, err er
 // flags writes the flags of a QOS as they are called; a word that is none is told.
 func (m *run) flags(s *msg.PolicySetting, value string) bool {
 	for i, w := range s.Words {
-		j := slices.IndexFunc(policy.Flags, func(f string) bool { return strings.EqualFold(f, w) })
+		j := slices.IndexFunc(accounts.Flags, func(f string) bool { return strings.EqualFold(f, w) })
 		if j < 0 {
 			fmt.Fprintf(m.env.Stdout, " Unknown QOS flag used in:\n  '%s'\n Valid QOS flags are\n  '%s'\n", format.Escape(value),
-				strings.Join(policy.Flags, ","))
+				strings.Join(accounts.Flags, ","))
 			return false
 		}
-		s.Words[i] = policy.Flags[j]
+		s.Words[i] = accounts.Flags[j]
 	}
 	return true
 }
@@ -197,7 +197,7 @@ func (m *run) complete(o *order) int {
 func (o *order) sayIdle(env *command.Env) {
 	var idle []string
 	for _, s := range o.req.Set {
-		if def := policy.Find(o.on, s.GetName()); def != nil {
+		if def := accounts.Find(o.on, s.GetName()); def != nil {
 			idle = append(idle, def.Idle(s.GetWords())...)
 		}
 	}
@@ -370,19 +370,19 @@ func (o *order) sayValues(out io.Writer, form string) {
 	set := slices.Clone(o.req.Set)
 	slices.SortFunc(set, func(a, b *msg.PolicySetting) int { return strings.Compare(a.GetName(), b.GetName()) })
 	for _, s := range set {
-		def := policy.Find(o.on, s.GetName())
+		def := accounts.Find(o.on, s.GetName())
 		switch {
 		case def == nil || slices.Contains([]string{"Description", "Organization", "Parent", "AdminLevel", "DefaultAccount"}, s.GetName()):
 		case def.Numeric():
-			var values []policy.Value
+			var values []accounts.Value
 			for _, v := range s.GetValues() {
-				values = append(values, policy.Value{TRES: v.GetTres(), N: v.GetValue()})
+				values = append(values, accounts.Value{TRES: v.GetTres(), N: v.GetValue()})
 			}
 			text := def.Show(values)
 			switch {
 			case text == "":
 				text = "NONE"
-			case def.Kind == policy.Factor: // shorter than in columns
+			case def.Kind == accounts.Factor: // shorter than in columns
 				text = text[:len(text)-2]
 			}
 			fmt.Fprintf(out, form, s.GetName(), text)

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
-	"github.com/sluice-hpc/sluice/ctld/reactor/policy"
+	"github.com/sluice-hpc/sluice/ctld/reactor/accounts"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched/record"
@@ -47,7 +47,7 @@ func (c *cluster) do(cmd reactor.Command) {
 }
 
 func (c *cluster) add(r *pb.ChangePolicyRequest) {
-	c.do(policy.Change{User: "root", Operator: true, Request: r})
+	c.do(accounts.Change{User: "root", Operator: true, Request: r})
 }
 
 func (c *cluster) submit(user, account string) {

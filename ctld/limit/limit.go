@@ -2,7 +2,7 @@
 // the planner and the start of a job compare with the same list, which is as long as the tree of accounts is deep,
 // however many users and accounts there are. Pure.
 //
-// The tables below name the limits as conf/policy does. As in Slurm, a limit of the partition's QOS replaces the same
+// The tables below name the limits as conf/accounts does. As in Slurm, a limit of the partition's QOS replaces the same
 // limit of the job's QOS, or the other way round if the latter has the flag OverPartQOS, and a limit of either replaces
 // the same limit of associations; Max… of an association is inherited, while Grp… counts the jobs of everything below it.
 // A record's limits on what runs may have hours (LimitHours); at others they are as if unset (state.Policy.Counts).

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
 // TestReasonsPerNode: what Slurm 22.05 calls them.
@@ -33,30 +33,30 @@ func TestReasonsPerNode(t *testing.T) {
 func TestTablesNameSettings(t *testing.T) {
 	known := map[string]bool{}
 	for _, table := range []struct {
-		on   policy.On
+		on   accounts.On
 		rows []row
-	}{{policy.QOS, ofQOS}, {policy.User, ofUsers}, {policy.Account, ofAccounts}, {policy.User, ofAccounts}} {
+	}{{accounts.QOS, ofQOS}, {accounts.User, ofUsers}, {accounts.Account, ofAccounts}, {accounts.User, ofAccounts}} {
 		for _, r := range table.rows {
-			s := policy.Find(table.on, r.setting)
-			if s == nil || s.Name != r.setting || !s.InEffect() || (s.Kind == policy.Vector) != (r.what == "") {
+			s := accounts.Find(table.on, r.setting)
+			if s == nil || s.Name != r.setting || !s.InEffect() || (s.Kind == accounts.Vector) != (r.what == "") {
 				t.Errorf("%s: %+v", r.setting, s)
 				continue
 			}
 			known[r.setting] = true
-			if r.instead != "" && policy.Find(policy.User, r.instead) == nil {
+			if r.instead != "" && accounts.Find(accounts.User, r.instead) == nil {
 				t.Errorf("%s: no setting %s", r.setting, r.instead)
 			}
 		}
 	}
 	for i := range ofUsers {
-		if s := policy.Find(policy.User, ofUsers[i].setting); !s.Inherits {
+		if s := accounts.Find(accounts.User, ofUsers[i].setting); !s.Inherits {
 			t.Errorf("%s is read as inherited, and is not", s.Name)
 		}
 	}
 	for _, name := range []string{"Fairshare", "Priority", "GraceTime", "PreemptExemptTime", "UsageFactor", "DefaultTime"} { // not here
 		known[name] = true
 	}
-	for _, s := range policy.Table {
+	for _, s := range accounts.Table {
 		if s.Numeric() && s.InEffect() && !known[s.Name] {
 			t.Errorf("%s is said to have an effect", s.Name)
 		}

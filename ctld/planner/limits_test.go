@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
-	"github.com/sluice-hpc/sluice/ctld/reactor/policy"
+	"github.com/sluice-hpc/sluice/ctld/reactor/accounts"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched/record"
@@ -42,7 +42,7 @@ func limitBench(t rapid.TB) *bench {
 }
 
 func (b *bench) change(r *pb.ChangePolicyRequest) {
-	if p, ok := b.do(policy.Change{User: "root", Operator: true, Request: r}).(*pb.Problem); ok {
+	if p, ok := b.do(accounts.Change{User: "root", Operator: true, Request: r}).(*pb.Problem); ok {
 		b.t.Fatalf("%v: %v", r, p)
 	}
 }

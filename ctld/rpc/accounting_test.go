@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/acct"
 	"github.com/sluice-hpc/sluice/ctld/gpuhours"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
-	"github.com/sluice-hpc/sluice/ctld/reactor/policy"
+	"github.com/sluice-hpc/sluice/ctld/reactor/accounts"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
@@ -262,7 +262,7 @@ func TestReportIsPrivate(t *testing.T) {
 // TestUsageFactorInAccountUsage: UsageFactor of a QOS multiplies what counts for fair share and budgets, not what was allocated.
 func TestUsageFactorInAccountUsage(t *testing.T) {
 	s := serve(t)
-	change := policy.Change{User: "root", Operator: true, Request: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY,
+	change := accounts.Change{User: "root", Operator: true, Request: &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY,
 		Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"normal"},
 		Set: []*pb.PolicySetting{{Name: "UsageFactor", Values: []*pb.PolicyValue{{Name: "UsageFactor", Value: 500000}}}}}}
 	if r, err := s.loop.Do(ctx, change); err != nil {
@@ -280,7 +280,7 @@ func TestUsageFactorInAccountUsage(t *testing.T) {
 func TestPartitionQOSInAccountUsage(t *testing.T) {
 	s := serve(t)
 	for _, cmd := range []reactor.Command{
-		policy.Change{User: "root", Operator: true,
+		accounts.Change{User: "root", Operator: true,
 			Request: &pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"part"}}},
 		reactor.UpdatePartition{Caller: reactor.Caller{Operator: true}, Name: "debug", Set: []*pb.KeyValue{{Key: "QOS", Value: "part"}}},
 	} {

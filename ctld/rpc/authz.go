@@ -113,7 +113,7 @@ var Table = map[string]Row{
 	"sluice.v1.ControllerAPI/Hosts":        {Operator, hosts},
 
 	"sluice.v1.ControllerAPI/Policy":       {Anyone, hosts},
-	"sluice.v1.ControllerAPI/ChangePolicy": {Anyone, hosts}, // administrators, operators and coordinators, by records (reactor/policy)
+	"sluice.v1.ControllerAPI/ChangePolicy": {Anyone, hosts}, // administrators, operators and coordinators, by records (reactor/accounts)
 	"sluice.v1.ControllerAPI/Budgets":      {Anyone, hosts}, // PrivateData=usage: those of own jobs, unless operator (budgets.go)
 
 	"sluice.v1.ControllerAPI/CreateStep":     {Owner, hosts},

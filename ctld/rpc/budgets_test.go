@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-hpc/sluice/ctld/reactor"
-	"github.com/sluice-hpc/sluice/ctld/reactor/policy"
+	"github.com/sluice-hpc/sluice/ctld/reactor/accounts"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -21,7 +21,7 @@ func TestBudgets(t *testing.T) {
 		}
 	}
 	mins := []*pb.PolicySetting{{Name: "GrpTRESMins", Values: []*pb.PolicyValue{{Name: "GrpTRESMins", Tres: "cpu", Value: 10}}}}
-	add := func(r *pb.ChangePolicyRequest) { do(policy.Change{User: "root", Operator: true, Request: r}) }
+	add := func(r *pb.ChangePolicyRequest) { do(accounts.Change{User: "root", Operator: true, Request: r}) }
 	below := &pb.PolicySetting{Name: "Parent", Words: []string{"group"}}
 	add(&pb.ChangePolicyRequest{Names: []string{"group"}, Set: mins})
 	add(&pb.ChangePolicyRequest{Names: []string{"lab"}, Set: append([]*pb.PolicySetting{below}, mins...)})

@@ -3,7 +3,7 @@ package rpc
 import (
 	"context"
 
-	decide "github.com/sluice-hpc/sluice/ctld/reactor/policy"
+	decide "github.com/sluice-hpc/sluice/ctld/reactor/accounts"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 

@@ -19,7 +19,7 @@
 // the account "root" and the QOS "normal" without a row of either, and submission and scheduling look at one nil
 // pointer.
 //
-// A numeric setting is a row of the table in conf/policy, and records hold a list of (name, TRES, value): a new limit is
+// A numeric setting is a row of the table in conf/accounts, and records hold a list of (name, TRES, value): a new limit is
 // a row, not a field in five structs. Rejected: a message with a field for each of Slurm's sixty values; maps, whose
 // encoding has no order.
 //

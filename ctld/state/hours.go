@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
 // Limits may have hours (LimitHours of associations and QOS). Which of them count is worked out with each change of the policy, and again
@@ -50,7 +50,7 @@ func (h *hours) note(text string) {
 	if _, known := h.of[text]; known || text == "" {
 		return
 	}
-	windows, _ := policy.ParseHours(text)
+	windows, _ := accounts.ParseHours(text)
 	within, until := windows.At(time.Unix(0, h.asOfNS).In(h.zone))
 	n := hoursNow{within: within}
 	if !until.IsZero() {
@@ -88,7 +88,7 @@ func (p *Policy) checkHours() (faults []error) {
 			n.hours.turnNS))
 	}
 	for _, text := range slices.Sorted(maps.Keys(n.hours.of)) {
-		if h, err := policy.ParseHours(text); err != nil || h.String() != text {
+		if h, err := accounts.ParseHours(text); err != nil || h.String() != text {
 			faults = append(faults, fmt.Errorf("hours %q of a limit are %q: %v", text, h, err))
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
@@ -163,9 +163,9 @@ func (p *Policy) Inherited(a *pb.AssocRecord) *pb.AssocRecord {
 		n.DefaultPartition, n.DefaultGpuType = cmp.Or(n.DefaultPartition, up.DefaultPartition), cmp.Or(n.DefaultGpuType, up.DefaultGpuType)
 		for _, v := range up.Values {
 			i, found := slices.BinarySearchFunc(n.Values, v, func(a, b *pb.PolicyValue) int {
-				return policy.Compare(a.Name, a.Tres, b.Name, b.Tres)
+				return accounts.Compare(a.Name, a.Tres, b.Name, b.Tres)
 			})
-			if def := policy.Find(policy.Assoc, v.Name); !found && (up == a || def != nil && def.Inherits) {
+			if def := accounts.Find(accounts.Assoc, v.Name); !found && (up == a || def != nil && def.Inherits) {
 				n.Values = slices.Insert(n.Values, i, v)
 			}
 		}

@@ -530,7 +530,7 @@ func (x *QosRecord) GetLimitHours() string {
 	return ""
 }
 
-// PolicyValue is a number of an association or a QOS. conf/policy has the table of names.
+// PolicyValue is a number of an association or a QOS. conf/accounts has the table of names.
 type PolicyValue struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"` // "MaxJobs", "GrpTRES"
@@ -874,7 +874,7 @@ func (x *ChangePolicyRequest) GetLine() uint32 {
 	return 0
 }
 
-// PolicySetting is one thing to set. Which of the fields counts depends on the name (conf/policy).
+// PolicySetting is one thing to set. Which of the fields counts depends on the name (conf/accounts).
 type PolicySetting struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"` // "Description", "QOS", "MaxJobs", "GrpTRES"

@@ -1,10 +1,10 @@
-package policy
+package accounts
 
 import (
 	"fmt"
 	"slices"
 
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -137,7 +137,7 @@ func (e *edit) above(a *pb.AssocRecord) *pb.AssocRecord {
 
 // stored are the values of an association as they are kept: a share of one is what there is without any.
 func stored(values []*pb.PolicyValue) []*pb.PolicyValue {
-	return slices.DeleteFunc(values, func(v *pb.PolicyValue) bool { return v.Name == "Fairshare" && v.Value == policy.DefaultShare })
+	return slices.DeleteFunc(values, func(v *pb.PolicyValue) bool { return v.Name == "Fairshare" && v.Value == accounts.DefaultShare })
 }
 
 // storedQOS is the list of QOS of an association as it is kept: normal alone is what the account root has without any.

@@ -1,4 +1,4 @@
-package policy_test
+package accounts_test
 
 import (
 	"fmt"
@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/ctld/journal"
-	decide "github.com/sluice-hpc/sluice/ctld/reactor/policy"
+	decide "github.com/sluice-hpc/sluice/ctld/reactor/accounts"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"pgregory.net/rapid"
@@ -73,7 +73,7 @@ func request(t failer, line string) *pb.ChangePolicyRequest {
 		"delete": pb.PolicyVerb_POLICY_DELETE}
 	entities := map[string]pb.PolicyEntity{"account": pb.PolicyEntity_POLICY_ACCOUNT, "user": pb.PolicyEntity_POLICY_USER,
 		"qos": pb.PolicyEntity_POLICY_QOS, "coordinator": pb.PolicyEntity_POLICY_COORDINATOR}
-	ons := map[string]policy.On{"account": policy.Account, "user": policy.User, "qos": policy.QOS}
+	ons := map[string]accounts.On{"account": accounts.Account, "user": accounts.User, "qos": accounts.QOS}
 	r := &pb.ChangePolicyRequest{Verb: verbs[words[0]], Entity: entities[words[1]]}
 	for _, w := range words[2:] {
 		key, value, has := strings.Cut(w, "=")
@@ -86,7 +86,7 @@ func request(t failer, line string) *pb.ChangePolicyRequest {
 		case bare == "partition":
 			r.Partitions = strings.Split(value, ",")
 		default:
-			def := policy.Find(ons[words[1]], bare)
+			def := accounts.Find(ons[words[1]], bare)
 			if def == nil {
 				t.Fatalf("%s: no setting %s", line, bare)
 			}
@@ -99,7 +99,7 @@ func request(t failer, line string) *pb.ChangePolicyRequest {
 				for _, v := range values {
 					s.Values = append(s.Values, &pb.PolicyValue{Name: def.Name, Tres: v.TRES, Value: v.N})
 				}
-			} else if s.Words = []string{value}; def.Kind == policy.List {
+			} else if s.Words = []string{value}; def.Kind == accounts.List {
 				s.Words = strings.Split(value, ",")
 			}
 			r.Set = append(r.Set, s)

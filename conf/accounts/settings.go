@@ -1,7 +1,7 @@
-// Package policy is the table of the settings of accounts, users, associations and QOS: their names in sacctmgr(1), how
+// Package accounts is the table of the settings of accounts, users, associations and QOS: their names in sacctmgr(1), how
 // a value is read and written, what it counts and over what, whether it is inherited, the reason of a job that waits for
 // it, and the column that shows it. Commands and controller read the same table.
-package policy
+package accounts
 
 import (
 	"cmp"

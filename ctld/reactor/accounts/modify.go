@@ -1,9 +1,9 @@
-package policy
+package accounts
 
 import (
 	"slices"
 
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
@@ -84,7 +84,7 @@ func (e *edit) modifyAssoc(old *pb.AssocRecord) *pb.Problem {
 
 // noteHeirs notes the users below an account for whom a setting of it changes something.
 func (e *edit) noteHeirs(of *pb.AssocRecord) {
-	inherits := slices.ContainsFunc(e.r.Set, func(s *pb.PolicySetting) bool { return policy.Find(policy.Assoc, s.Name).Inherits })
+	inherits := slices.ContainsFunc(e.r.Set, func(s *pb.PolicySetting) bool { return accounts.Find(accounts.Assoc, s.Name).Inherits })
 	if of.User != "" || !inherits || e.c.Request.Verb == pb.PolicyVerb_POLICY_LOAD {
 		return
 	}
@@ -220,7 +220,7 @@ func (e *edit) settled(old *pb.AssocRecord) (*pb.AssocRecord, *pb.Problem) {
 		case "DefaultGPUType":
 			a.DefaultGpuType = s.Words[0]
 		default:
-			if def := policy.Find(policy.Assoc, s.Name); def != nil && def.Numeric() {
+			if def := accounts.Find(accounts.Assoc, s.Name); def != nil && def.Numeric() {
 				a.Values = stored(withValues(a.Values, s))
 			}
 		}

@@ -1,4 +1,4 @@
-package policy_test
+package accounts_test
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-// Package policy decides about accounts, users, associations and QOS: the add, modify and delete of sacctmgr. Pure.
+// Package accounts decides about accounts, users, associations and QOS: the add, modify and delete of sacctmgr. Pure.
 //
 // A change is one typed request (verb, entity, names, settings). All its rows are made in a draft (state.PolicyDraft),
 // which becomes one event: a change is done as a whole or refused. check_only gives the same answer and changes nothing;
@@ -15,14 +15,14 @@
 //	remove.go    deleted records, and what is deleted with them
 //	settings.go  one setting of one record
 //	load.go      a file of records
-package policy
+package accounts
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -106,7 +106,7 @@ func (e *edit) checkRequest() *pb.Problem {
 	}
 	for _, list := range [][]string{r.Names, r.Accounts, r.Parents, r.Partitions} {
 		for _, name := range list {
-			if why := policy.BadName(name); why != "" {
+			if why := accounts.BadName(name); why != "" {
 				return refusal("%.40q cannot be a name: %s", name, why)
 			}
 		}

@@ -1,4 +1,4 @@
-package policy_test
+package accounts_test
 
 import (
 	"errors"
@@ -6,26 +6,26 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
 // TestParseFile: lines that a real Slurm wrote, and lines that people write.
 func TestParseFile(t *testing.T) {
-	got, err := policy.ParseFile("# To edit this file\n\nCluster - 'oracle':Fairshare=3:QOS='normal'\r\nParent - 'root'\n" +
+	got, err := accounts.ParseFile("# To edit this file\n\nCluster - 'oracle':Fairshare=3:QOS='normal'\r\nParent - 'root'\n" +
 		"Account - 'vision':Description='it: a # b':GrpTRES=cpu=100,gres/gpu=8 # really\n" +
 		"  User - bob : Partition = \"debug\":QOS='-normal,+high'\nProject - it's:Organization=a'b:c'd\n")
 	if err == nil || !strings.Contains(err.Error(), "line 7: a quote (') is not closed") {
 		t.Fatalf("%v, %v", got, err)
 	}
-	got, err = policy.ParseFile("# To edit this file\n\nCluster - 'oracle':Fairshare=3:QOS='normal'\r\nParent - 'root'\n" +
+	got, err = accounts.ParseFile("# To edit this file\n\nCluster - 'oracle':Fairshare=3:QOS='normal'\r\nParent - 'root'\n" +
 		"Account - 'vision':Description='it: a # b':GrpTRES=cpu=100,gres/gpu=8 # really\n" +
 		"  User - bob : Partition = \"debug\":QOS='-normal,+high'\nProject - x:Organization=a'b:c'd")
-	want := []policy.FileLine{
-		{3, "Cluster", "oracle", []policy.FileOption{{"Fairshare", "3"}, {"QOS", "normal"}}},
+	want := []accounts.FileLine{
+		{3, "Cluster", "oracle", []accounts.FileOption{{"Fairshare", "3"}, {"QOS", "normal"}}},
 		{4, "Parent", "root", nil},
-		{5, "Account", "vision", []policy.FileOption{{"Description", "it: a # b"}, {"GrpTRES", "cpu=100,gres/gpu=8"}}},
-		{6, "User", "bob", []policy.FileOption{{"Partition", "debug"}, {"QOS", "-normal,+high"}}},
-		{7, "Account", "x", []policy.FileOption{{"Organization", "a'b:c'd"}}},
+		{5, "Account", "vision", []accounts.FileOption{{"Description", "it: a # b"}, {"GrpTRES", "cpu=100,gres/gpu=8"}}},
+		{6, "User", "bob", []accounts.FileOption{{"Partition", "debug"}, {"QOS", "-normal,+high"}}},
+		{7, "Account", "x", []accounts.FileOption{{"Organization", "a'b:c'd"}}},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v\ngot  %v\nwant %v", err, got, want)
@@ -41,8 +41,9 @@ func TestParseFile(t *testing.T) {
 		"User - 'u':":                      `line 1: "" is no NAME=VALUE`,
 		"Account - 'x':Description=\"open": `line 1: a quote (") is not closed`,
 	} {
-		var bad *policy.FileError
-		if lines, err := policy.ParseFile(text); !errors.As(err, &bad) || !strings.HasPrefix(err.Error(), why) || len(lines) >= bad.Number {
+		var bad *accounts.FileError
+		lines, err := accounts.ParseFile(text)
+		if !errors.As(err, &bad) || !strings.HasPrefix(err.Error(), why) || len(lines) >= bad.Number {
 			t.Errorf("%q: %v, %v", text, lines, err)
 		}
 	}
@@ -53,17 +54,17 @@ func FuzzParseFile(f *testing.F) {
 	f.Add("Cluster - 'oracle':Fairshare=3:QOS='normal'\nParent - 'root'\nUser - bob : Partition = \"debug\"\n")
 	f.Add("Account - x:Description='a:b':GrpTRES=cpu=1")
 	f.Fuzz(func(t *testing.T, text string) {
-		lines, err := policy.ParseFile(text)
+		lines, err := accounts.ParseFile(text)
 		if err != nil {
 			return
 		}
 		var b []byte
 		for i := range lines {
 			l := &lines[i]
-			l.Name = policy.Plain(l.Name)
+			l.Name = accounts.Plain(l.Name)
 			for j := range l.Options {
 				o := &l.Options[j]
-				if o.Value = policy.Plain(o.Value); strings.ContainsAny(o.Value, ":#") && policy.Find(policy.Assoc, o.Key) != nil {
+				if o.Value = accounts.Plain(o.Value); strings.ContainsAny(o.Value, ":#") && accounts.Find(accounts.Assoc, o.Key) != nil {
 					return // no number
 				}
 				if strings.ContainsAny(o.Key, `'"`) {
@@ -75,7 +76,7 @@ func FuzzParseFile(f *testing.F) {
 			}
 			b = l.Append(b)
 		}
-		again, err := policy.ParseFile(string(b))
+		again, err := accounts.ParseFile(string(b))
 		if err != nil || len(again) != len(lines) {
 			t.Fatalf("%q: %v", b, err)
 		}

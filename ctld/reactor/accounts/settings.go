@@ -1,11 +1,11 @@
-package policy
+package accounts
 
 import (
 	"cmp"
 	"slices"
 	"strings"
 
-	"github.com/sluice-hpc/sluice/conf/policy"
+	"github.com/sluice-hpc/sluice/conf/accounts"
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -16,36 +16,36 @@ var preemptModes = []string{"", "cluster", "off", "cancel", "requeue", "suspend"
 
 // checkSetting refuses what the table of settings does not have, and values that cannot be.
 func (e *edit) checkSetting(s *pb.PolicySetting) *pb.Problem {
-	on := map[pb.PolicyEntity]policy.On{pb.PolicyEntity_POLICY_ACCOUNT: policy.Account, pb.PolicyEntity_POLICY_USER: policy.User,
-		pb.PolicyEntity_POLICY_QOS: policy.QOS}[e.r.Entity]
-	def := policy.Find(on, s.Name)
+	on := map[pb.PolicyEntity]accounts.On{pb.PolicyEntity_POLICY_ACCOUNT: accounts.Account, pb.PolicyEntity_POLICY_USER: accounts.User,
+		pb.PolicyEntity_POLICY_QOS: accounts.QOS}[e.r.Entity]
+	def := accounts.Find(on, s.Name)
 	switch {
 	case def == nil || def.Name != s.Name:
 		return refusal("%.40q cannot be set of a %s", s.Name, word(e.r.Entity))
-	case s.Op != "" && (def.Kind != policy.List || s.Op != "+" && s.Op != "-"):
+	case s.Op != "" && (def.Kind != accounts.List || s.Op != "+" && s.Op != "-"):
 		return refusal("%s is no list: %.2q= does not go with it", s.Name, s.Op)
 	case def.Numeric():
 		return checkValues(def, s)
-	case def.Kind != policy.List && len(s.Words) != 1:
+	case def.Kind != accounts.List && len(s.Words) != 1:
 		return refusal("%s has one value", s.Name)
 	}
 	for i, w := range s.Words {
-		if def.Kind == policy.Week {
-			h, err := policy.ParseHours(w)
+		if def.Kind == accounts.Week {
+			h, err := accounts.ParseHours(w)
 			if err != nil {
 				return refusal("%s: %v", s.Name, err)
 			}
 			s.Words[i] = h.String()
 			continue
 		}
-		if def.Kind == policy.Text {
+		if def.Kind == accounts.Text {
 			if p := admit.Line(s.Name, w); p != nil {
 				return p
 			}
-			s.Words[i] = policy.Plain(w)
+			s.Words[i] = accounts.Plain(w)
 			continue
 		}
-		if why := policy.BadName(w); why != "" && w != "" {
+		if why := accounts.BadName(w); why != "" && w != "" {
 			return refusal("%s=%.40q: %s", s.Name, w, why)
 		}
 		if !slices.Contains([]string{"Flags", "DefaultPartition", "DefaultGPUType"}, s.Name) { // whose case counts
@@ -55,8 +55,8 @@ func (e *edit) checkSetting(s *pb.PolicySetting) *pb.Problem {
 	switch s.Name {
 	case "Flags":
 		for _, w := range s.Words {
-			if !slices.Contains(policy.Flags, w) {
-				return refusal("%.40q is no flag of a QOS; there are %s", w, strings.Join(policy.Flags, ","))
+			if !slices.Contains(accounts.Flags, w) {
+				return refusal("%.40q is no flag of a QOS; there are %s", w, strings.Join(accounts.Flags, ","))
 			}
 		}
 	case "PreemptMode":
@@ -79,9 +79,9 @@ func (e *edit) checkSetting(s *pb.PolicySetting) *pb.Problem {
 	return nil
 }
 
-func checkValues(def *policy.Setting, s *pb.PolicySetting) *pb.Problem {
+func checkValues(def *accounts.Setting, s *pb.PolicySetting) *pb.Problem {
 	for _, v := range s.Values {
-		if err := def.Check(policy.Value{TRES: v.Tres, N: v.Value}); v.Name != def.Name || err != nil {
+		if err := def.Check(accounts.Value{TRES: v.Tres, N: v.Value}); v.Name != def.Name || err != nil {
 			return refusal("%s: %.80q %v", s.Name, v.Tres, err)
 		}
 	}
@@ -187,12 +187,12 @@ func withValues(list []*pb.PolicyValue, s *pb.PolicySetting) []*pb.PolicyValue {
 	out := slices.Clone(list)
 	for _, v := range s.Values {
 		i, found := slices.BinarySearchFunc(out, v, func(a, b *pb.PolicyValue) int {
-			return policy.Compare(a.Name, a.Tres, b.Name, b.Tres)
+			return accounts.Compare(a.Name, a.Tres, b.Name, b.Tres)
 		})
 		switch {
-		case v.Value == policy.None && found:
+		case v.Value == accounts.None && found:
 			out = slices.Delete(out, i, i+1)
-		case v.Value == policy.None:
+		case v.Value == accounts.None:
 		case found:
 			out[i] = v
 		default:
@@ -208,13 +208,13 @@ func settingText(s *pb.PolicySetting) string {
 	if len(s.Values) == 0 {
 		return text
 	}
-	def := policy.Find(policy.Assoc|policy.QOS, s.Name)
-	var values []policy.Value
+	def := accounts.Find(accounts.Assoc|accounts.QOS, s.Name)
+	var values []accounts.Value
 	for _, v := range s.Values {
-		if v.Value == policy.None {
+		if v.Value == accounts.None {
 			text += strings.TrimPrefix(v.Tres+"=none,", "=")
 		} else {
-			values = append(values, policy.Value{TRES: v.Tres, N: v.Value})
+			values = append(values, accounts.Value{TRES: v.Tres, N: v.Value})
 		}
 	}
 	return strings.TrimSuffix(text+def.Show(values), ",")

@@ -79,9 +79,11 @@ race: deps $(TOOLBIN)/gotestsum ## run the tests of packages in which goroutines
 	@GO=$(GO) SEED=$(SEED) TIMEOUT=60m .ci/test $$(GO=$(GO) .ci/concurrent) --
 
 .PHONY: crash nightly
-crash: deps $(TOOLBIN)/gotestsum ## kill and simulate for long: 200 kills of each daemon, 20,000 simulated clusters; hours
-	@GO=$(GO) SEED=$(SEED) TIMEOUT=6h .ci/test -- ./internal/test/crashtest -kills 200
-	@GO=$(GO) SEED=$(SEED) TIMEOUT=6h .ci/test -- ./internal/test/simtest -seed $(SEED)000 -seeds 20000
+KILLS ?= 100
+SEEDS ?= 5000
+crash: deps $(TOOLBIN)/gotestsum ## kill and simulate for long: KILLS (100) of each daemon, SEEDS (5000) simulated clusters; an hour
+	@GO=$(GO) SEED=$(SEED) TIMEOUT=6h .ci/test -- ./internal/test/crashtest -kills $(KILLS)
+	@GO=$(GO) SEED=$(SEED) TIMEOUT=6h .ci/test -- ./internal/test/simtest -seed $(SEED)000 -seeds $(SEEDS)
 
 nightly: ## run everything, hours; .ci/nightly says more
 	@.ci/nightly

@@ -36,6 +36,7 @@ type Keeper struct {
 	poked chan struct{}
 	known map[[2]string]bool // account and user
 	of    *state.Policy
+	made  bool // factors, by the last reading
 }
 
 // New prepares a Keeper.
@@ -99,7 +100,7 @@ func (k *Keeper) Run(ctx context.Context) {
 // wanted reports whether usage is to be read.
 func (k *Keeper) wanted(v *state.View, weighs, due bool) bool {
 	budgeted := v.Policy().Budgeted()
-	return budgeted && (due || v.Past() == nil || k.of != v.Policy()) || weighs && (due || k.stale(v))
+	return budgeted && (due || v.Past() == nil || k.of != v.Policy()) || weighs && (due || !k.made || k.stale(v))
 }
 
 // read reads usage and passes on what follows from it.
@@ -127,7 +128,7 @@ func (k *Keeper) read(ctx context.Context, weighs bool) error {
 		}
 	}
 	factors := k.note(v, rows)
-	if weighs {
+	if k.made = weighs; weighs {
 		k.Set(factors)
 	}
 	return nil

@@ -312,16 +312,34 @@ func ofPending(v *state.View, j *pb.JobRecord) (out []Limit) {
 	return out
 }
 
-// denies reports whether a QOS of a job has DenyOnLimit.
-func denies(v *state.View, j *pb.JobRecord) bool {
-	for partition := range strings.SplitSeq(convert.PartitionList(v, j.Spec), ",") {
-		for _, q := range inOrder(v, j.Spec.GetQos(), partition) {
-			if slices.Contains(q.GetFlags(), "DenyOnLimit") {
+// lasting are the limits of a record that a job keeps at any hour: neither those with hours, nor those that one with hours replaces.
+func lasting(v *state.View, j *pb.JobRecord) []Limit {
+	open := ofRecord(v.AtAllHours(), j)
+	return slices.DeleteFunc(ofRecord(v, j), func(l Limit) bool { return l.UntilNS != 0 || !slices.Contains(open, l) })
+}
+
+// denied are the limits that refuse a record: those of one of whose QOS has DenyOnLimit.
+func denied(v *state.View, j *pb.JobRecord) []Limit {
+	denies := func(q *pb.QosRecord) bool { return slices.Contains(q.GetFlags(), "DenyOnLimit") }
+	if !slices.ContainsFunc(inOrder(v, j.Spec.GetQos(), j.Partition), denies) {
+		return nil
+	}
+	return lasting(v, j)
+}
+
+// counts reports whether a record counts for a limit.
+func (l *Limit) counts(v *state.View, j *pb.JobRecord) bool {
+	if l.Assoc != 0 {
+		for a := range v.Policy().Chain(v.Policy().AssocOf(j.Spec.GetUser(), state.AccountOf(j.Spec), j.Partition)) {
+			if a.Id == l.Assoc {
 				return true
 			}
 		}
+		return false
 	}
-	return false
+	found := false
+	v.QOSCounting(j.Spec.GetQos(), j.Partition, func(q *pb.QosRecord) { found = found || q.Id == l.QOS })
+	return found && (l.User == "" || l.User == j.Spec.GetUser()) && (l.Account == "" || l.Account == state.AccountOf(j.Spec))
 }
 
 // Refuses is why a record cannot be submitted: there are too many, or a QOS of it has DenyOnLimit and it could never start. Nil: it can. Of
@@ -330,23 +348,31 @@ func Refuses(v *state.View, j, old *pb.JobRecord) *pb.Problem {
 	if !v.Settings.EnforceLimits {
 		return nil
 	}
-	deny := denies(v, j)
-	var counts sizing.Counts
-	if deny {
-		counts = sizing.Count(convert.Request(j.Spec, v.Users()))
+	for partition := range strings.SplitSeq(convert.PartitionList(v, j.Spec), ",") {
+		if p := refuses(v, &pb.JobRecord{Spec: j.Spec, Partition: partition, TimeLimitS: j.TimeLimitS}, state.Tasks(j), old); p != nil {
+			return p
+		}
 	}
-	var counted []Limit
-	if old != nil {
-		counted = ofPending(v, old)
+	return nil
+}
+
+func refuses(v *state.View, j *pb.JobRecord, tasks int64, old *pb.JobRecord) *pb.Problem {
+	for _, l := range ofRecord(v, j) {
+		if l.What != Submit || old != nil && l.counts(v, old) {
+			continue
+		}
+		if used := l.Used(v, v.NowNS/1e9); used+tasks > l.Most {
+			return refusal(&l, "%s has %d of %d jobs, this needs %d more", l.Who, used, l.Most, tasks)
+		}
 	}
-	for _, l := range ofPending(v, j) {
+	limits := denied(v, j)
+	if len(limits) == 0 {
+		return nil
+	}
+	counts := sizing.Count(convert.Request(j.Spec, v.Users()))
+	for _, l := range limits {
 		switch {
-		case l.What == Submit && slices.Contains(counted, l):
-		case l.What == Submit:
-			if n, used := state.Tasks(j), l.Used(v, v.NowNS/1e9); used+n > l.Most {
-				return refusal(&l, "%s has %d of %d jobs, this needs %d more", l.Who, used, l.Most, n)
-			}
-		case !deny || l.UntilNS != 0, l.What == record.LimitShare: // it can start at other hours
+		case l.What == Submit, l.What == record.LimitShare:
 		case sizing.LimitNeedAtOnce(l.whole(), &counts, wall(j.TimeLimitS)) > l.Most:
 			what := "%s may use %d of " + l.What + ", this needs more"
 			if l.What == record.LimitWall {
@@ -487,8 +513,8 @@ func Time(v *state.View, j *pb.JobRecord) {
 		limitS = min(max(said, j.Spec.TimeMinS), v.Partition(j.Partition).MaxTimeS)
 	}
 	if v.Settings.EnforceLimits {
-		for _, l := range ofRecord(v, j) {
-			if l.What == record.LimitWall && l.UntilNS == 0 && l.Most > 0 && wall(limitS) > l.Most {
+		for _, l := range lasting(v, j) {
+			if l.What == record.LimitWall && l.Most > 0 && wall(limitS) > l.Most {
 				limitS = uint32(l.Most)
 			}
 		}

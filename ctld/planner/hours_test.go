@@ -176,3 +176,29 @@ func TestHoursOfAnyTime(t *testing.T) {
 		}
 	})
 }
+
+// TestDenyOnLimitWaitsForHours: a job is not refused by a limit that holds only until that of a QOS with hours takes its place.
+func TestDenyOnLimitWaitsForHours(t *testing.T) {
+	b := limitBench(t)
+	b.change(&pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"high"},
+		Set: []*pb.PolicySetting{{Name: "Flags", Words: []string{"DenyOnLimit"}}}})
+	b.limits("qos high GrpTRES cpu 8", "account lab GrpTRES cpu 1", "qos high MaxWall 7200", "account lab MaxWall 60")
+	b.hours("qos high", "20:00-08:00")
+	for _, hour := range []float64{9, 21} {
+		b.at(hour)
+		if why := b.send("u1", "lab", "high", &pb.JobSpec{NumTasks: 2, TimeLimitS: 50}); why != "" {
+			t.Errorf("at %v: %s", hour, why)
+		}
+	}
+	if why := b.send("u1", "group", "high", &pb.JobSpec{NumTasks: 2}); why != "" {
+		t.Error(why)
+	}
+	if got, want := strings.Join(b.reasons(), " "), "R R R"; got != want {
+		t.Errorf("in the evening: %s, want %s", got, want)
+	}
+	b.at(33)
+	b.limits("account lab MaxTRESPerJob cpu 1")
+	if why := b.send("u1", "lab", "high", &pb.JobSpec{NumTasks: 2, TimeLimitS: 50}); why != "AssocMaxCpuPerJobLimit" {
+		t.Errorf("a limit that the QOS has not: %q", why)
+	}
+}

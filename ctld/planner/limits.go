@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-hpc/sluice/ctld/convert"
 	"github.com/sluice-hpc/sluice/ctld/limit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -37,17 +36,18 @@ type limits struct {
 // limitsKey is what the limits of a job depend on.
 type limitsKey struct{ user, account, qos, partitions string }
 
-// limitsOf are the limits of a job, as places in the list, and those in each partition where they are not the same in all.
-func (m *mirror) limitsOf(v *state.View, spec *pb.JobSpec) (all []int32, parts [][]int32) {
+// limitsOf are the limits of a job, as places in the list, and those in each of the partitions that are open to it where they are not the
+// same in all.
+func (m *mirror) limitsOf(v *state.View, spec *pb.JobSpec, partitions []string) (all []int32, parts [][]int32) {
 	if !v.Settings.EnforceLimits {
 		return nil, nil
 	}
 	r := &m.limits
 	r.follow(v)
-	key := limitsKey{spec.User, spec.Account, spec.Qos, convert.PartitionList(v, spec)}
+	key := limitsKey{spec.User, spec.Account, spec.Qos, strings.Join(partitions, ",")}
 	list, known := r.of[key]
 	if !known {
-		for partition := range strings.SplitSeq(key.partitions, ",") {
+		for _, partition := range partitions {
 			list = append(list, r.in(v, spec, partition))
 		}
 		if !slices.ContainsFunc(list, func(ids []int32) bool { return !slices.Equal(ids, list[0]) }) {

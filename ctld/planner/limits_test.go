@@ -183,21 +183,23 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// update changes a job; the refusal's first word, where there is one.
+func (b *bench) update(caller reactor.Caller, id, key, value string) string {
+	out := b.do(reactor.UpdateJob{Caller: caller, IDs: []string{id}, Set: []*pb.KeyValue{{Key: key, Value: value}}})
+	for _, o := range out.(reactor.Outcomes).List {
+		if o.Problem != nil {
+			return o.Problem.Lead
+		}
+	}
+	return ""
+}
+
 // TestUpdatesKeepLimits: a job is not moved to where there are too many already; it stays where it counts.
 func TestUpdatesKeepLimits(t *testing.T) {
 	b := limitBench(t)
 	b.limits("account lab MaxSubmitJobs 2", "qos high MaxSubmitJobsPerUser 1")
 	for _, to := range []string{"lab", "lab", "group"} {
 		b.send("u1", to, "", &pb.JobSpec{Hold: true})
-	}
-	update := func(caller reactor.Caller, id, key, value string) string {
-		out := b.do(reactor.UpdateJob{Caller: caller, IDs: []string{id}, Set: []*pb.KeyValue{{Key: key, Value: value}}})
-		for _, o := range out.(reactor.Outcomes).List {
-			if o.Problem != nil {
-				return o.Problem.Lead
-			}
-		}
-		return ""
 	}
 	u1 := reactor.Caller{UID: 1001}
 	for _, tt := range []struct {
@@ -210,7 +212,7 @@ func TestUpdatesKeepLimits(t *testing.T) {
 		{u1, "1", "NumTasks", "2", ""},
 		{operator, "3", "Account", "lab", ""},
 	} {
-		if got := update(tt.caller, tt.id, tt.key, tt.value); got != tt.want {
+		if got := b.update(tt.caller, tt.id, tt.key, tt.value); got != tt.want {
 			t.Errorf("%s %s=%s: %q, want %q", tt.id, tt.key, tt.value, got, tt.want)
 		}
 	}

@@ -298,7 +298,7 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 		if old.job != nil && old.spec == j.Spec {
 			s.job.PredictedS = old.job.PredictedS // of the time of submission, so that the record stays the same
 		}
-		s.job.Limits, s.job.PartLimits = m.limitsOf(v, j.Spec)
+		s.job.Limits, s.job.PartLimits = m.limitsOf(v, j.Spec, s.job.Partitions)
 		s.job.AssocFactor = m.assocFactor(s.job, j.Spec)
 		m.addArray(&s, &old, j)
 		m.typical.note(j, s.job.Request)

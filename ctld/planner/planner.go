@@ -274,6 +274,9 @@ func (p *Planner) Prepare(resume record.Cursor) (*record.Plan, *reactor.ApplyPla
 	p.mirror.typical.on = params.Placement == record.FGD
 	// A change that Changed has not been told of yet, or nodes that refuse other users: requests are told apart by them.
 	if rebuild || p.mirror.settings != v.Settings || p.mirror.users != v.Users() || p.mirror.limits.outdated(v) {
+		if !v.Settings.EnforceLimits || p.mirror.limits.outdated(v) {
+			p.mirror.limits = limits{} // made anew when the next job waits
+		}
 		p.mirror.rebuild(v)
 	} else {
 		p.mirror.update(v, dirty)

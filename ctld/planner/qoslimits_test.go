@@ -290,6 +290,56 @@ func (b *bench) partitionQOS(name string) {
 	}
 }
 
+// TestLimitsOfClosedPartitions: a job is under the limits of each partition that is open to it, in whatever place that is in its list.
+func TestLimitsOfClosedPartitions(t *testing.T) {
+	for _, tt := range []struct{ closed, partitions, want string }{
+		{"debug", "debug,other", "QOSGrpJobsLimit"},
+		{"other", "other,debug", "R"},
+		{"", "other,debug", "R"},
+	} {
+		b := limitBench(t)
+		b.change(&pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"part"}})
+		b.limits("qos part GrpJobs 0")
+		b.partitionQOS("part")
+		if tt.closed != "" {
+			b.do(reactor.UpdatePartition{Caller: operator, Name: tt.closed, Set: []*pb.KeyValue{{Key: "AllowAccounts", Value: "group"}}})
+		}
+		b.send("u1", "lab", "", &pb.JobSpec{Partition: tt.partitions, NumTasks: 1, TimeLimitS: 600})
+		if got := strings.Join(b.reasons(), " "); got != tt.want {
+			t.Errorf("in %s, %s closed: %s, want %s", tt.partitions, tt.closed, got, tt.want)
+		}
+		b.change(&pb.ChangePolicyRequest{Names: []string{"another"}})
+		for range 2 { // the first pass after a change of accounts knows all about it
+			if b.reasons(); tt.want == "R" && b.p.mirror.limits.outdated(b.loop.View()) {
+				t.Error("the limits are of an earlier view, and every pass begins anew")
+			}
+		}
+	}
+}
+
+// TestUpdatesOfPartitions: a job that is changed counts already where it stays, and nowhere else.
+func TestUpdatesOfPartitions(t *testing.T) {
+	b := limitBench(t)
+	b.change(&pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"part"}})
+	b.change(&pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"high"},
+		Set: []*pb.PolicySetting{{Name: "Flags", Words: []string{"OverPartQOS"}}}})
+	b.limits("qos part GrpSubmitJobs 1", "qos high GrpSubmitJobs 1")
+	b.partitionQOS("part")
+	u1 := reactor.Caller{UID: 1001}
+	b.send("u1", "lab", "", &pb.JobSpec{Partition: "debug,other", Hold: true})
+	b.send("u1", "lab", "", &pb.JobSpec{Partition: "debug,other", Hold: true})
+	for _, tt := range []struct{ id, key, value, want string }{
+		{"1", "Partition", "other", ""},
+		{"2", "Partition", "other", "QOSGrpSubmitJobsLimit"},
+		{"1", "QOS", "high", ""},
+		{"1", "QOS", "normal", ""},
+	} {
+		if got := b.update(u1, tt.id, tt.key, tt.value); got != tt.want {
+			t.Errorf("%s %s=%s: %q, want %q", tt.id, tt.key, tt.value, got, tt.want)
+		}
+	}
+}
+
 // TestPartitionQOSChanges: jobs that run count when their partition gets a QOS, and no longer when the QOS or the name of it goes.
 func TestPartitionQOSChanges(t *testing.T) {
 	b := limitBench(t)

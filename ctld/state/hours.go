@@ -35,6 +35,17 @@ func (p *Policy) Counts(limitHours string) (now bool, untilNS int64) {
 	return h.within, h.untilNS
 }
 
+// AtAllHours is a view in which all limits count, whatever their hours: what is allowed nowhere in it will be at no time.
+func (v *View) AtAllHours() *View {
+	n, p := *v, *v.Policy()
+	p.hours.of = maps.Clone(p.hours.of)
+	for text, h := range p.hours.of {
+		p.hours.of[text] = hoursNow{within: true, untilNS: max(1, h.untilNS)}
+	}
+	n.policy = &p
+	return &n
+}
+
 // noteHours works out what counts.
 func (p *Policy) noteHours(nowNS int64, zone *time.Location) {
 	p.hours = hours{asOfNS: nowNS, zone: zone, of: map[string]hoursNow{}}

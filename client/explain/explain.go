@@ -1,4 +1,5 @@
-// Package explain is `sluice explain`: why a job waits, and what would let it start.
+// Package explain is `sluice explain`: why a job waits, and what would let it start. The words are the controller's: those about nodes
+// and the queue are made in sched/explain, all others in ctld/explain.
 package explain
 
 import (

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sluice-hpc/sluice/sched/record"
@@ -96,13 +97,22 @@ func randomWorld(t *rapid.T) *world {
 
 // limit draws limits of accounts and QOS.
 func (w *world) limit(t *rapid.T) {
-	for _, what := range rapid.SampledFrom([][]string{nil, {"jobs", "jobs", "cpu", "gres/gpu", "node", "cpu", "wall"}}).Draw(t, "limits") {
+	all := []string{"jobs", "jobs", "cpu", "gres/gpu", "node", "cpu", "wall", record.LimitLeast + "cpu"}
+	for _, what := range rapid.SampledFrom([][]string{nil, all}).Draw(t, "limits") {
 		each := len(w.in.Limits) > 4
 		w.in.Limits = append(w.in.Limits, record.Limit{What: what, PerJob: each,
 			Reason: record.Code(fmt.Sprint("limit ", len(w.in.Limits)))})
-		w.most = append(w.most, rapid.Int64Range(0, 6).Draw(t, "most"))
+		w.most = append(w.most, w.drawMost(t, len(w.most)))
 	}
 	w.measure()
+}
+
+// drawMost draws how much a limit allows, or of a minimum how much it asks for.
+func (w *world) drawMost(t *rapid.T, i int) int64 {
+	if strings.HasPrefix(w.in.Limits[i].What, record.LimitLeast) {
+		return -rapid.Int64Range(0, 3).Draw(t, "least")
+	}
+	return rapid.Int64Range(0, 6).Draw(t, "most")
 }
 
 // measure says what is left under the limits.
@@ -242,13 +252,17 @@ func TestRandomWorlds(t *testing.T) {
 					if l := &w.in.Limits[i]; !l.PerJob && w.in.Left[i] < 0 {
 						t.Fatalf("job %d has started, and too much of %s is used: %d", st.Job.ID, l.Reason, w.in.Left[i])
 					}
+					tres, least := strings.CutPrefix(w.in.Limits[i].What, record.LimitLeast)
+					if least && -heldOf(tres, st.Allocs) > in.Left[i] {
+						t.Fatalf("job %d has started with less than %d of %s", st.Job.ID, -in.Left[i], tres)
+					}
 				}
 			}
 			w.in.Now += rapid.Int64Range(0, 30).Draw(t, "pass")
 			w.endSome(t)
 			for i := range w.most {
 				if rapid.IntRange(0, 9).Draw(t, "changed") == 0 {
-					w.most[i] = rapid.Int64Range(0, 6).Draw(t, "most")
+					w.most[i] = w.drawMost(t, i)
 				}
 			}
 			w.measure()

@@ -156,7 +156,11 @@ func (c *counted) limited(j *record.Job) bool {
 				left -= heldOf(l.What, s.Allocs)
 			}
 		}
-		return sizing.LimitNeed(l.What, &counts, j.LimitS) > left
+		need := sizing.LimitNeed(l.What, &counts, j.LimitS)
+		if strings.HasPrefix(l.What, record.LimitLeast) { // what it gets is not known
+			need = sizing.LimitNeedAtOnce(l.What, &counts, 0)
+		}
+		return need > left
 	})
 }
 

@@ -245,15 +245,20 @@ func (l limits) max(name string, used int) string {
 func (l limits) perJob(resources []string) (text string) {
 	for _, line := range [...][2]string{{"MaxTRESPJ", "MaxTRESPerJob"}, {"MaxTRESPN", "MaxTRESPerNode"},
 		{"MaxTRESMinsPJ", "MaxTRESMinsPerJob"}} {
-		var list []string
-		for _, name := range resources {
-			if most := l.of(line[1], name); most != "N" {
-				list = append(list, name+"="+most)
-			}
-		}
-		text += "    " + line[0] + "=" + strings.Join(list, ",") + "\n"
+		text += "    " + line[0] + "=" + l.vector(line[1], resources) + "\n"
 	}
 	return text
+}
+
+// vector is what a limit says of resources.
+func (l limits) vector(name string, resources []string) string {
+	var list []string
+	for _, tres := range resources {
+		if n := l.of(name, tres); n != "N" {
+			list = append(list, tres+"="+n)
+		}
+	}
+	return strings.Join(list, ",")
 }
 
 // grpTRES are the lines about resources: in use, minutes used, minutes that running jobs may still use. N stands for no limit.
@@ -301,7 +306,8 @@ func (s *show) qosRecord(q *msg.QosRecord, l *load, reply *msg.AccountUsageReply
 		set.of("GrpSubmitJobs", ""), l.submitted, set.of("GrpWall", ""), used["wall"]/60) +
 		grpTRES(used, left, l, set, shares.Resources(reply)) +
 		"    MaxWallPJ=" + set.or("MaxWall", "") + "\n" + set.perJob(shares.Resources(reply)) +
-		"    MinPrioThresh= \n    MinTRESPJ=\n    PreemptMode=OFF\n    Priority=" + set.or("Priority", "0") + "\n" +
+		"    MinPrioThresh= \n    MinTRESPJ=" + set.vector("MinTRESPerJob", shares.Resources(reply)) + "\n" +
+		"    PreemptMode=OFF\n    Priority=" + set.or("Priority", "0") + "\n" +
 		"    Account Limits\n        No Accounts\n    User Limits\n        No Users\n"
 	if !s.opts.oneLine {
 		return block

@@ -161,7 +161,7 @@ var Table = []Setting{
 // inEffect are the settings that decide something. The others are stored and shown, and sacctmgr says so when they are set.
 var inEffect = names(`Description Organization Parent DefaultAccount AdminLevel DefaultQOS QOS Fairshare Priority
 	GrpJobs GrpSubmitJobs GrpTRES GrpTRESMins GrpTRESRunMins GrpWall MaxJobs MaxSubmitJobs MaxTRESPerJob MaxTRESPerNode MaxTRESMinsPerJob MaxWall
-	MaxJobsPerUser MaxSubmitJobsPerUser MaxTRESPerUser MaxJobsPerAccount MaxSubmitJobsPerAccount MaxTRESPerAccount
+	MaxJobsPerUser MaxSubmitJobsPerUser MaxTRESPerUser MaxJobsPerAccount MaxSubmitJobsPerAccount MaxTRESPerAccount MinTRESPerJob
 	Preempt PreemptMode GraceTime PreemptExemptTime UsageFactor UsageThreshold
 	LimitHours DefaultPartition DefaultGPUType DefaultTime`)
 

@@ -39,7 +39,7 @@ func (l Limit) overTime(safe bool) Limit {
 
 // tres is the TRES that a limit is of.
 func (l *Limit) tres() string {
-	for _, prefix := range []string{record.LimitMins, record.LimitSpent, record.LimitEach} {
+	for _, prefix := range []string{record.LimitMins, record.LimitSpent, record.LimitEach, record.LimitLeast} {
 		if tres, ok := strings.CutPrefix(l.What, prefix); ok {
 			return tres
 		}

@@ -38,7 +38,7 @@ type Group struct {
 type Limit struct {
 	Group
 	// What is Submit, record.LimitJobs, record.LimitWall (seconds), record.LimitShare (Most is in millionths), a TRES, record.LimitMins or
-	// record.LimitSpent and a TRES (times seconds), or record.LimitEach and a TRES.
+	// record.LimitSpent and a TRES (times seconds), or record.LimitEach or record.LimitLeast and a TRES (Most of the latter is negative).
 	What string
 	Over over
 	Most int64
@@ -53,7 +53,7 @@ type Limit struct {
 type row struct {
 	setting, what, reason string
 	user, account, perJob bool
-	perNode               bool
+	perNode, least        bool
 	over                  over
 	instead               string // the setting of associations that does not count where the QOS has this one
 }
@@ -66,6 +66,7 @@ var ofQOS = []row{
 	{setting: "MaxTRESMinsPerJob", reason: "QOSMax", perJob: true, over: overLimit, instead: "MaxTRESMinsPerJob"},
 	{setting: "MaxSubmitJobsPerAccount", what: Submit, reason: "MaxSubmitJobsPerAccount", account: true},
 	{setting: "MaxJobsPerAccount", what: record.LimitJobs, reason: "MaxJobsPerAccount", account: true},
+	{setting: "MinTRESPerJob", reason: "QOSMin", perJob: true, least: true},
 	{setting: "MaxTRESPerAccount", reason: "Max", account: true},
 	{setting: "MaxSubmitJobsPerUser", what: Submit, reason: "QOSMaxSubmitJobPerUserLimit", user: true, instead: "MaxSubmitJobs"},
 	{setting: "GrpSubmitJobs", what: Submit, reason: "QOSGrpSubmitJobsLimit", instead: "GrpSubmitJobs"},
@@ -219,6 +220,9 @@ func (r *row) limits(v *state.View, values []*pb.PolicyValue, hours string, g Gr
 			if r.perNode {
 				l.What = record.LimitEach + l.What
 			}
+			if r.least {
+				l.What, l.Most = record.LimitLeast+l.What, -l.Most
+			}
 			if l.Over != 0 {
 				l.Most = int64(min(val.Value, math.MaxInt64/60) * 60)
 			}
@@ -239,12 +243,15 @@ func (r *row) suffix(what string) string {
 	noun := map[string]string{"cpu": "Cpu", "mem": "Mem", "node": "Node", "gres": "GRES"}[kind]
 	per := ""
 	switch {
+	case r.least && kind == "cpu":
+		return "CpuNotSatisfied"
 	case r.over == overSpent || r.over == overRunning:
 		return r.minutes(kind, noun)
 	case r.over == overLimit:
 		per = "MinutesPerJob"
 	case r.perNode:
 		per = "PerNode"
+	case r.least:
 	case r.perJob:
 		per = "PerJob"
 	case r.user:
@@ -256,7 +263,7 @@ func (r *row) suffix(what string) string {
 	switch {
 	case r.account:
 		return noun + "PerAccount"
-	case r.over != 0 && kind != "cpu", r.perNode:
+	case r.over != 0 && kind != "cpu", r.perNode, r.least:
 		return noun + per
 	}
 	if kind == "gres" || kind == "mem" && per != "" {
@@ -387,6 +394,9 @@ func refuses(v *state.View, j *pb.JobRecord, tasks int64, old *pb.JobRecord) *pb
 			if tres, each := strings.CutPrefix(l.What, record.LimitEach); each {
 				return refusal(&l, "%s allows a job %d of %s for each of its nodes, this needs more", l.Who, l.Most, tres)
 			}
+			if tres, least := strings.CutPrefix(l.What, record.LimitLeast); least {
+				return refusal(&l, "%s asks jobs for %d of %s at least, this asks for less", l.Who, -l.Most, tres)
+			}
 			return refusal(&l, what, l.Who, l.Most)
 		}
 	}
@@ -413,6 +423,9 @@ func Notes(v *state.View, j *pb.JobRecord) (out []string) {
 			continue
 		}
 		what := l.What
+		if strings.HasPrefix(what, record.LimitLeast) && j.Reason != l.Reason {
+			continue // it may get more than it asks for
+		}
 		if l.UntilNS != 0 {
 			l.Reason += ", which counts until " + timespec.FormatUTC(l.UntilNS)
 		}
@@ -434,6 +447,8 @@ func Notes(v *state.View, j *pb.JobRecord) (out []string) {
 		} else if tres, each := strings.CutPrefix(what, record.LimitEach); each {
 			out = append(out, fmt.Sprintf("%s allows a job %d %s for each of its nodes, on %d this needs %d (%s)", l.Who, l.Most, tres,
 				counts.Nodes, need, l.Reason))
+		} else if tres, least := strings.CutPrefix(what, record.LimitLeast); least {
+			out = append(out, fmt.Sprintf("%s asks jobs for %d %s at least, this asks for %d (%s)", l.Who, -l.Most, tres, -need, l.Reason))
 		} else if l.PerJob {
 			out = append(out, fmt.Sprintf("%s allows a job %d %s, this needs %d (%s)", l.Who, l.Most, what, need, l.Reason))
 		} else {
@@ -470,6 +485,9 @@ func Allows(v *state.View, j *pb.JobRecord) bool {
 			need = min(1, heldOf(held, tres))
 		} else if tres, each := strings.CutPrefix(l.What, record.LimitEach); each {
 			need = heldOf(held, tres) / max(1, heldOf(held, "node"))
+		} else if tres, least := strings.CutPrefix(l.What, record.LimitLeast); least {
+			counts := sizing.Count(convert.Request(j.Spec, v.Users()))
+			need = min(-heldOf(held, tres), sizing.LimitNeedAtOnce(l.What, &counts, 0))
 		}
 		if l.Used(v, v.NowNS/1e9)+l.counted(need) > l.Most {
 			return false

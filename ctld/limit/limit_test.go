@@ -8,18 +8,23 @@ import (
 	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
-// TestReasonsPerNode: what Slurm 22.05 calls them.
+// TestReasonsPerNode: what Slurm 22.05 calls them, and those of minimums.
 func TestReasonsPerNode(t *testing.T) {
+	perNode := func(r row) bool { return r.perNode }
 	for _, table := range []struct {
 		rows []row
+		is   func(row) bool
+		tres string
 		want string
 	}{
-		{ofQOS, "QOSMaxCpuPerNode QOSMaxMemoryPerNode QOSMaxGRESPerNode"},
-		{ofUsers, "AssocMaxCpuPerNode AssocMaxMemPerNode AssocMaxGRESPerNode"},
+		{ofQOS, perNode, "cpu mem gres/gpu", "QOSMaxCpuPerNode QOSMaxMemoryPerNode QOSMaxGRESPerNode"},
+		{ofUsers, perNode, "cpu mem gres/gpu", "AssocMaxCpuPerNode AssocMaxMemPerNode AssocMaxGRESPerNode"},
+		{ofQOS, func(r row) bool { return r.least }, "cpu mem node gres/gpu:a100",
+			"QOSMinCpuNotSatisfied QOSMinMemory QOSMinNode QOSMinGRES"},
 	} {
-		r := table.rows[slices.IndexFunc(table.rows, func(r row) bool { return r.perNode })]
+		r := table.rows[slices.IndexFunc(table.rows, table.is)]
 		var got []string
-		for _, what := range []string{"cpu", "mem", "gres/gpu"} {
+		for _, what := range strings.Fields(table.tres) {
 			got = append(got, r.reason+r.suffix(what))
 		}
 		if s := strings.Join(got, " "); s != table.want {

@@ -227,6 +227,90 @@ func TestMaxTRESPerNode(t *testing.T) {
 	}
 }
 
+// TestMinTRES: which jobs start where a QOS asks for so much at least, and which are refused with DenyOnLimit. Both, and the reasons, are
+// those of a Slurm 22.05: what a job gets counts, or, with DenyOnLimit, the least that it asks for.
+func TestMinTRES(t *testing.T) {
+	const cpu, mem, node = "QOSMinCpuNotSatisfied", "QOSMinMemory", "QOSMinNode"
+	for _, tt := range []struct {
+		what, limits, where string
+		spec                *pb.JobSpec
+		want                string
+		refused             bool // with DenyOnLimit
+	}{
+		{"-n3", "cpu 4", "", &pb.JobSpec{NumTasks: 3}, cpu, true},
+		{"-n4", "cpu 4", "", &pb.JobSpec{NumTasks: 4}, "R", false},
+		{"-N1-4 -n3", "cpu 4", "", &pb.JobSpec{MinNodes: 1, MaxNodes: 4, NumTasks: 3}, cpu, true},
+		{"-N2 -n3", "cpu 4", "", &pb.JobSpec{MinNodes: 2, MaxNodes: 2, NumTasks: 3}, cpu, true},
+		{"-n1 --exclusive", "cpu 4", "", &pb.JobSpec{NumTasks: 1, Sharing: "exclusive"}, "R", true},
+		{"-n2 -c2", "cpu 4", "", &pb.JobSpec{NumTasks: 2, CpusPerTask: 2}, "R", false},
+		{"--mem=499", "mem 500", "", &pb.JobSpec{NumTasks: 1, MemPerNodeMib: 499}, mem, true},
+		{"--mem=500", "mem 500", "", &pb.JobSpec{NumTasks: 1, MemPerNodeMib: 500}, "R", false},
+		{"--mem=0", "mem 500", "", &pb.JobSpec{NumTasks: 1, MemAll: true}, "R", false},
+		{"-n1", "mem 500", "", &pb.JobSpec{NumTasks: 1}, mem, true},
+		{"-n5", "mem 500", "", &pb.JobSpec{NumTasks: 5}, "R", false},
+		{"-N2 --mem=250", "mem 500", "", &pb.JobSpec{MinNodes: 2, MaxNodes: 2, MemPerNodeMib: 250}, "R", false},
+		{"-N1", "node 2", "", &pb.JobSpec{MinNodes: 1, MaxNodes: 1}, node, true},
+		{"-N2", "node 2", "", &pb.JobSpec{MinNodes: 2, MaxNodes: 2}, "R", false},
+		{"-N1-2", "node 2", "", &pb.JobSpec{MinNodes: 1, MaxNodes: 2}, "R", true},
+		{"-n5, two nodes", "node 2", "", &pb.JobSpec{NumTasks: 5}, "R", true},
+		{"-n1, two nodes", "node 2", "", &pb.JobSpec{NumTasks: 1}, node, true},
+		{"-n3, beside a limit", "cpu 4,qos high MaxTRESPerJob cpu 2", "", &pb.JobSpec{NumTasks: 3}, "QOSMaxCpuPerJobLimit", true},
+		{"-n3, beside another", "cpu 4,qos high MaxTRESPerUser cpu 1", "", &pb.JobSpec{NumTasks: 3}, cpu, true},
+		{"-n3, both", "mem 1000,qos high MinTRESPerJob cpu 4", "", &pb.JobSpec{NumTasks: 3}, cpu, true},
+		{"-n3 in a partition", "cpu 2,qos part MinTRESPerJob cpu 4", "other", &pb.JobSpec{NumTasks: 3}, cpu, true},
+		{"-n4 in a partition", "cpu 2,qos part MinTRESPerJob cpu 4", "other", &pb.JobSpec{NumTasks: 4}, "R", false},
+		{"-n3 in two partitions", "cpu 2,qos part MinTRESPerJob cpu 4", "other,debug", &pb.JobSpec{NumTasks: 3}, "R", true},
+	} {
+		for _, deny := range []string{"", "DenyOnLimit"} {
+			b := limitBench(t)
+			b.change(&pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"part"}})
+			b.partitionQOS("part")
+			b.limits(strings.Split("qos high MinTRESPerJob "+tt.limits, ",")...)
+			b.change(&pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"high"},
+				Set: []*pb.PolicySetting{{Name: "Flags", Words: strings.Fields(deny)}}})
+			spec := state.CloneSpec(tt.spec)
+			spec.Partition = tt.where
+			refused := b.send("u1", "lab", "high", spec)
+			if (refused != "") != (deny != "" && tt.refused) || refused != "" && tt.want != "R" && refused != tt.want {
+				t.Errorf("%s, %s: refused with %q, want %q", tt.what, deny, refused, tt.want)
+			}
+			if refused != "" {
+				continue
+			}
+			b.send("u1", "lab", "", &pb.JobSpec{NumTasks: 1}) // it is not held up
+			if got := strings.Join(b.reasons(), " "); got != tt.want+" R" {
+				t.Errorf("%s: %s, want %s R", tt.what, got, tt.want)
+			}
+			if strings.HasPrefix(tt.want, "QOSMin") && !strings.Contains(b.explained(1), " at least, this asks for ") {
+				t.Errorf("%s: %q", tt.what, b.explained(1))
+			}
+		}
+	}
+}
+
+// TestMinTRESWaits: a job of one or two nodes waits for the second, as with a Slurm 22.05, and one in a QOS that prevails there does not.
+func TestMinTRESWaits(t *testing.T) {
+	b := limitBench(t)
+	b.change(&pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"part"}})
+	b.partitionQOS("part")
+	b.limits("qos high MinTRESPerJob cpu 2", "qos part MinTRESPerJob node 2", "qos part MinTRESPerJob cpu 4")
+	range2 := func() *pb.JobSpec { return &pb.JobSpec{Partition: "other", MinNodes: 1, MaxNodes: 2, CpusPerTask: 2} }
+	b.send("u1", "lab", "", &pb.JobSpec{MinNodes: 2, MaxNodes: 2, Sharing: "exclusive"})
+	b.send("u1", "lab", "high", range2())
+	if got := strings.Join(b.reasons(), " "); got != "R QOSMinCpuNotSatisfied" {
+		t.Error(got)
+	}
+	b.change(&pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_MODIFY, Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"high"},
+		Set: []*pb.PolicySetting{{Name: "Flags", Words: []string{"OverPartQOS"}}}})
+	if got := strings.Join(b.reasons(), " "); got != "R QOSMinNode" {
+		t.Error(got)
+	}
+	b.finish(b.loop.View().Jobs.Get(1))
+	if got := strings.Join(b.reasons(), " "); !strings.HasSuffix(got, " R") {
+		t.Error(got)
+	}
+}
+
 // TestUsageThreshold: jobs of a QOS wait while the fair-share factor of their user is below its threshold, or not known.
 func TestUsageThreshold(t *testing.T) {
 	b := limitBench(t)

@@ -29,9 +29,12 @@ func (r *room) short(limits []int32, need func(what string) int64) record.Code {
 	return ""
 }
 
-// lacksFor is lacks for what a job with such limits would hold, which may be more than it asks for.
-func (r *room) lacksFor(limits []int32, allocs []record.Alloc, limitS int64) record.Code {
+// lacksFor is lacks for what a job of the class with such limits would hold, which may be more than it asks for.
+func (r *room) lacksFor(c *turn, limits []int32, allocs []record.Alloc, limitS int64) record.Code {
 	return r.short(limits, func(what string) int64 {
+		if tres, ok := strings.CutPrefix(what, record.LimitLeast); ok {
+			return min(-held(tres, allocs), sizing.LimitNeedAtOnce(what, &c.Counts, 0))
+		}
 		if tres, ok := strings.CutPrefix(what, record.LimitSpent); ok {
 			return min(1, held(tres, allocs))
 		}

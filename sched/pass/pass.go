@@ -408,7 +408,7 @@ func (p *pass) commit(c *turn, e *queue.Entry, ch *placement.Choice, limit int64
 		return false
 	}
 	limits := j.Rec.LimitsIn(c.Part.Rec.Name)
-	if why := p.limits.lacksFor(limits, allocs, limit); why != "" {
+	if why := p.limits.lacksFor(c, limits, allocs, limit); why != "" {
 		c.wait, c.capped = record.Reason{Code: why}, true
 		return false
 	}

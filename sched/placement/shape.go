@@ -25,7 +25,7 @@ type Shape struct {
 	Alts    []Candidates
 	Lic     []int64 // licenses, in the dimensions of index.Licenses
 	depth   int64   // jobs that may have one CPU
-	whole   bool    // takes its nodes whole
+	Whole   bool    // takes its nodes whole
 	user    string  // of jobs that take nodes for one user alone
 }
 
@@ -82,7 +82,7 @@ func (sh *Shape) NeedFor(c *Candidates, cfg *node.Config, tasks int, gpus int64)
 	if sh.part != nil && sh.part.Cap > 0 {
 		v.Cap = cfg.Caps + sh.part.Cap - 1
 	}
-	if sh.whole {
+	if sh.Whole {
 		v.TakeAll(sh.Request, cfg)
 	}
 	v.CPUUnits = cfg.Units(v.CPUs) / sh.depth
@@ -122,7 +122,7 @@ func (pl *Placer) newShape(key shapeKey, req *record.Request, part *index.Partit
 		return sh
 	}
 	sh := &Shape{id: len(pl.shapes), Request: req, part: part, Resv: resv, Demand: sizing.WorkOut(req), user: key.user}
-	sh.whole, sh.depth = pl.wholeNodes(part, req), part.Rec.Depth(req)
+	sh.Whole, sh.depth = pl.wholeNodes(part, req), part.Rec.Depth(req)
 	pl.shapes[key] = sh
 	sh.Bulk = sh.bulkOf(key)
 	sh.Lic = pl.ix.Licenses.Need(req)

@@ -151,6 +151,7 @@ func (q *Queue) classOf(e *Entry, req int32, part *index.Partition, resv *node.R
 			Counts:  sizing.Count(key.shape.Request),
 			Share:   q.cluster.Share(key.shape.Request),
 		}
+		f.Counts.Whole = key.shape.Whole
 		q.Families[key] = f
 	}
 	f.Longest = max(f.Longest, e.Least)

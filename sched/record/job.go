@@ -218,7 +218,7 @@ type Share struct {
 type Limit struct {
 	PerJob bool // it is compared with each job alone, not used up
 	// What is a trackable resource ("cpu", "mem" in MiB, "node", "billing", "gres/gpu", "gres/gpu:a100"), LimitJobs, LimitWall,
-	// LimitShare, or LimitMins, LimitSpent or LimitEach and a resource.
+	// LimitShare, or LimitMins, LimitSpent, LimitEach or LimitLeast and a resource.
 	What   string
 	Reason Code // "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", …
 	// Of LimitMins: by how much counts what a job needs in order to start, and what it takes.
@@ -240,6 +240,8 @@ const (
 	LimitSpent = "spent/"
 	// LimitEach and a trackable resource: how much of it a job has on each of its nodes, on average and rounded down, as Slurm counts.
 	LimitEach = "each/"
+	// LimitLeast and a trackable resource: how much of it a job has, which is to be no less. Both are negative, so that less is more.
+	LimitLeast = "least/"
 )
 
 // Timed reports whether what is limited depends on the time limit of a job.

@@ -29,6 +29,9 @@ func LimitNeed(what string, c *Counts, limitS int64) (n int64) {
 	if tres, ok := strings.CutPrefix(what, record.LimitEach); ok {
 		return LimitNeed(tres, c, 0) / max(1, c.MaxNodes)
 	}
+	if tres, ok := strings.CutPrefix(what, record.LimitLeast); ok {
+		return -c.most(tres)
+	}
 	for _, g := range c.Gres {
 		if IsGres(what, g.Name, g.Type) {
 			n += g.Count
@@ -37,10 +40,26 @@ func LimitNeed(what string, c *Counts, limitS int64) (n int64) {
 	return n
 }
 
-// LimitNeedAtOnce is LimitNeed, but of LimitEach on the fewest nodes that the request could get.
+// most is how much of what is limited a request could get.
+func (c *Counts) most(what string) int64 {
+	switch {
+	case what == "node":
+		return c.MaxNodes
+	case c.Whole, what == "mem" && WholeMemory(c.request):
+		return record.Forever // nobody knows yet
+	}
+	d := WorkOut(c.request)
+	on := countOn(c.request, c.MaxNodes, int64(d.TasksOn(d.Hi)))
+	return LimitNeed(what, &on, 0)
+}
+
+// LimitNeedAtOnce is LimitNeed, but of LimitEach and LimitLeast on the fewest nodes that the request could get, and of these what it says.
 func LimitNeedAtOnce(what string, c *Counts, limitS int64) int64 {
 	if tres, ok := strings.CutPrefix(what, record.LimitEach); ok {
 		return LimitNeed(tres, c, 0) / max(1, c.Nodes)
+	}
+	if tres, ok := strings.CutPrefix(what, record.LimitLeast); ok && (tres != "mem" || !WholeMemory(c.request)) {
+		return -LimitNeed(tres, c, 0)
 	}
 	return LimitNeed(what, c, limitS)
 }

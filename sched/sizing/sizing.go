@@ -14,6 +14,9 @@ type Counts struct {
 	MemMiB             int64 // 0: none, or the whole memory of its nodes
 	GPUs               int64
 	Gres               []GresCount // in the order of the request
+	// Whole: it gets all that its nodes have, however much that is.
+	Whole   bool
+	request *record.Request
 }
 
 // GresCount is how much of one generic resource a request asks for in all.
@@ -25,7 +28,14 @@ type GresCount struct {
 // Count counts what r asks for.
 func Count(r *record.Request) Counts {
 	d := WorkOut(r)
-	c := Counts{Nodes: int64(d.Lo), Tasks: int64(d.Tasks), MaxNodes: int64(d.Hi)}
+	c := countOn(r, int64(d.Lo), int64(d.Tasks))
+	c.MaxNodes, c.Whole, c.request = int64(d.Hi), r.Exclusive, r
+	return c
+}
+
+// countOn counts what r asks for on so many nodes.
+func countOn(r *record.Request, nodes, tasks int64) Counts {
+	c := Counts{Nodes: nodes, Tasks: tasks}
 	for _, g := range r.Gres {
 		n := devices(r, &g, c.Nodes, c.Tasks)
 		if g.Name == "gpu" {

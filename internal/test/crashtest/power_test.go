@@ -119,9 +119,10 @@ func TestPowerSaving(t *testing.T) {
 		if ran := c.started(w); ran.job != id {
 			t.Errorf("job %d runs for job %d", ran.job, id)
 		}
-		if n := c.node(node); n.StateFlags&(msg.NodePoweredDown|msg.NodePoweringDown|msg.NodePoweringUp) != 0 || c.pidOf(node) == 0 {
+		if n := c.node(node); n.StateFlags&(msg.NodePoweredDown|msg.NodePoweringDown|msg.NodePoweringUp) != 0 {
 			t.Errorf("a job runs on %s, which has the flags %#x", node, n.StateFlags)
 		}
+		c.await(node+"'s process is known", func() bool { return c.pidOf(node) != 0 }) // ResumeProgram notes it after the start
 		if ending != "" {
 			dying = at(ending)
 		}

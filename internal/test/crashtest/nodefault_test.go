@@ -44,29 +44,22 @@ func (d *disk) remount(options string) {
 		out, err = exec.Command("mount", "-o", "remount,"+options, d.mount).CombinedOutput()
 		return err == nil || !strings.Contains(string(out), "busy")
 	}) || err != nil {
-		d.t.Fatalf("remount with %s: %v: %s%s", options, err, out, d.holders())
+		d.t.Fatalf("remount with %s: %v: %s", options, err, out)
 	}
 }
 
-// holders are the files below the mount that are open for writing, or were deleted and are open.
-func (d *disk) holders() string {
-	var out strings.Builder
-	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
-	exes, _ := filepath.Glob("/proc/[0-9]*/exe")
-	for _, link := range append(links, exes...) {
-		path, err := os.Readlink(link)
-		if err != nil || !strings.HasPrefix(path, d.mount+"/") {
-			continue
-		}
-		info, _ := os.ReadFile(strings.Replace(link, "/fd/", "/fdinfo/", 1))
-		_, flags, _ := strings.Cut(string(info), "flags:")
-		flags, _, _ = strings.Cut(strings.TrimSpace(flags), "\n")
-		if bits, _ := strconv.ParseInt(flags, 8, 64); bits&unix.O_ACCMODE != 0 || strings.HasSuffix(path, " (deleted)") {
-			process, _ := os.ReadFile("/proc/" + strings.Split(link, "/")[2] + "/cmdline")
-			fmt.Fprintf(&out, "\n%s is %s, flags %s, of %s", link, path, flags, strings.ReplaceAll(string(process), "\x00", " "))
+// readOnly covers the mount with a read-only one of the same files: the node daemon's own, which are open for writing, keep it from being
+// that itself.
+func (d *disk) readOnly() (uncover func()) {
+	d.t.Helper()
+	run := func(args ...string) {
+		if out, err := exec.Command(args[0], append(args[1:], d.mount)...).CombinedOutput(); err != nil {
+			d.t.Fatalf("%v: %v: %s", args, err, out)
 		}
 	}
-	return out.String()
+	run("mount", "--bind", d.mount)
+	run("mount", "-o", "remount,bind,ro")
+	return func() { run("umount", "--lazy") }
 }
 
 func drained(n *msg.NodeRecord) bool { return n.StateFlags&msg.NodeDrain != 0 }
@@ -125,8 +118,7 @@ var faults = []struct {
 		return func() { must(d.t, os.RemoveAll(hog)) }
 	}},
 	{"the spool is mounted read-only", "SlurmdSpoolDir is read-only", func(c *cluster, d *disk) func() {
-		d.remount("ro")
-		return func() { d.remount("rw") }
+		return d.readOnly()
 	}},
 	{"the spool is mounted noexec", "SlurmdSpoolDir is mounted noexec", func(c *cluster, d *disk) func() {
 		d.remount("noexec")

@@ -40,7 +40,7 @@ func TestHours(t *testing.T) {
 func TestHoursAt(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
-		t.Skip(err)
+		t.Skipf("%v: install tzdata", err)
 	}
 	for _, tt := range []struct{ hours, at, want string }{ // 2026-11-02 is a Monday
 		{"Mon-Fri 08:00-20:00", "2026-11-02 07:59", "out until 2026-11-02 08:00"},

@@ -239,7 +239,7 @@ func readInfo(b []byte) (*store, error) {
 // begin forgets the state of a boot of the node, or a step, that is over.
 func (p *podman) begin() error {
 	for _, dir := range []string{p.state, p.in(blobs)} {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := removeAll(dir); err != nil {
 			return err
 		}
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -247,6 +247,15 @@ func (p *podman) begin() error {
 		}
 	}
 	return nil
+}
+
+// removeAll removes also what is in folders that their owner may not write to, as an archive can have them.
+func removeAll(dir string) error {
+	if os.RemoveAll(dir) == nil {
+		return nil
+	}
+	_, err := output(exec.Command(program("chmod"), "--recursive", "u+rwx", dir))
+	return errors.Join(err, os.RemoveAll(dir))
 }
 
 // lock is held by one process at a time. waiting is called when there is another.

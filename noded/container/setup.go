@@ -285,7 +285,7 @@ func (s *setup) pull() (string, error) {
 
 // pullFrom shows what Podman says of its progress, and keeps the last of it for the error.
 func (s *setup) pullFrom(p *podman, from string) (id string, err error) {
-	defer os.RemoveAll(filepath.Join(p.in(blobs), near))
+	defer func() { err = errors.Join(err, removeAll(filepath.Join(p.in(blobs), near))) }()
 	if from, err = p.near(from); err != nil {
 		return "", err
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,6 +42,7 @@ type pmix struct {
 	conn    *os.File // nil: it has not been started
 	writing sync.Mutex
 	left    sync.Once
+	why     atomic.Pointer[string] // it has left, or is about to
 }
 
 // pmixError says why tasks have no PMIx server. That is no fault of the node's: the program is the user's process.
@@ -303,15 +305,30 @@ func (p *pmix) send(frames []byte) {
 	_, _ = p.conn.Write(frames) // hear notices
 }
 
-// ended: a task has. Nothing here waits.
+// ended: a task has. Nothing here waits. Why is decided at once: what ends the task's step here ends the server as well.
 func (p *pmix) ended(rank uint32) {
 	if p == nil || p.conn == nil {
 		return
 	}
+	why, alive := "", false
+	if c, err := p.conn.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) { alive = !hungUp(int(fd)) }) // else hear says so
+	}
+	if alive {
+		why = p.decide(fmt.Sprintf("task %d takes part no more", rank))
+	}
 	go func() {
 		p.send(stepwire.Append(nil, stepwire.PmixEnd, stepwire.Last, rank, nil))
-		p.leave(fmt.Sprintf("task %d takes part no more", rank))
+		if alive {
+			p.leave(why)
+		}
 	}()
+}
+
+// decide notes why this node will be at no fence any more; the first reason is the one.
+func (p *pmix) decide(why string) string {
+	p.why.CompareAndSwap(nil, &why)
+	return *p.why.Load()
 }
 
 // leave tells the other nodes that this one will be at no fence any more.
@@ -320,7 +337,7 @@ func (p *pmix) leave(why string) {
 		return
 	}
 	p.left.Do(func() {
-		raw, _ := proto.Marshal(&pb.StepFence{Error: why})
+		raw, _ := proto.Marshal(&pb.StepFence{Error: p.decide(why)})
 		_ = p.pass(stepwire.Fence, raw, &pb.StepFence{})
 	})
 }

@@ -120,7 +120,35 @@ func compact(path string, src *bbolt.DB) error {
 		return err
 	}
 	dst.NoSync, dst.NoGrowSync, dst.AllocSize = true, true, 1<<20
-	return errors.Join(bbolt.Compact(dst, src, 8<<20), dst.Close())
+	return errors.Join(src.View(func(tx *bbolt.Tx) error { return copyRows(dst, tx) }), dst.Close())
+}
+
+// copyRows commits a few MiB at a time. bbolt.Compact does the same, but ends the transaction it reads in before it writes the last rows:
+// by then their pages may have been used again.
+func copyRows(dst *bbolt.DB, src *bbolt.Tx) error {
+	return src.ForEach(func(name []byte, from *bbolt.Bucket) error {
+		rows := from.Cursor()
+		k, v := rows.First()
+		for begun := false; !begun || k != nil; begun = true {
+			if err := dst.Update(func(tx *bbolt.Tx) error {
+				to, err := tx.CreateBucketIfNotExists(name)
+				if err != nil {
+					return err
+				}
+				to.FillPercent = 1
+				for size := 0; k != nil && size < 8<<20; k, v = rows.Next() {
+					if err := to.Put(k, v); err != nil {
+						return err
+					}
+					size += len(k) + len(v)
+				}
+				return nil
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // LastBackup is when a backup was last found to hold everything; before the first of this process, when the newest file was written. It is

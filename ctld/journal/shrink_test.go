@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"maps"
 	"os"
 	"path/filepath"
@@ -154,5 +155,44 @@ func TestRoom(t *testing.T) {
 	}
 	if _, err := b.once(); err != nil {
 		t.Errorf("no backup: %v", err)
+	}
+}
+
+// TestCopyWhileOthersCommit: a copy is that of one moment, although pages of the database are used again meanwhile.
+func TestCopyWhileOthersCommit(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, small)
+	rows := func(seq uint64) (list []Row) {
+		for id := range uint32(1000) {
+			list = append(list, Row{Scripts, key(id), bytes.Repeat([]byte{byte(seq)}, 4000)})
+		}
+		return list
+	}
+	commit(t, s, 1, rows(1)...)
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	others.Go(func() {
+		for seq := uint64(2); ; seq++ {
+			select {
+			case <-stop:
+				return
+			default:
+				commit(t, s, seq, rows(seq)[seq%10*100:][:100]...)
+			}
+		}
+	})
+	defer others.Wait()
+	defer close(stop)
+	for range 20 {
+		path := filepath.Join(dir, "copy")
+		if err := compact(path, s.db.Load()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := verify(path, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"sort"
 	"strings"
+	"time"
 )
 
 // inventory is the text of an inventory: groups by name, each with lines of hosts.
@@ -68,7 +69,9 @@ func (b *bed) play(inventory, playbook string, args ...string) result {
 		"ANSIBLE_PIPELINING=1",
 		"ANSIBLE_LOCAL_TEMP="+filepath.Join(b.dir, "ansible-tmp"), "ANSIBLE_HOST_KEY_CHECKING=False", "LC_ALL=C.UTF-8",
 		"ANSIBLE_SSH_CONTROL_PATH_DIR="+filepath.Join(b.dir, "cp"))
+	began := time.Now()
 	out, err := cmd.CombinedOutput()
+	b.t.Logf("%s took %.0f s", playbook, time.Since(began).Seconds())
 	r := result{out: string(out), err: err, hosts: map[string]recap{}}
 	for _, m := range recapLine.FindAllStringSubmatch(r.out, -1) {
 		var c recap

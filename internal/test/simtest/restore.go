@@ -20,7 +20,7 @@ func (s *sim) backUp() {
 		return
 	}
 	s.logf("-- a backup is made")
-	s.backup = s.disk.Copy()
+	s.backup, s.backedUp = s.disk.Copy(), maps.Clone(s.witness.givenUp)
 	s.after(s.between(10*time.Second, 5*time.Minute), s.backUp)
 }
 
@@ -45,6 +45,7 @@ func (s *sim) restore() {
 	if samePlace {
 		w.highest = old.highest
 	}
+	w.givenUp = maps.Clone(s.backedUp)
 	w.stats.Seen["restore"]++
 	s.witness = w
 	s.after(s.between(0, s.o.Chaos), s.restore)
@@ -130,7 +131,7 @@ func (w *witness) cameTo(id uint32) *pb.ExitRecord {
 			last = st
 		}
 	}
-	if last == nil || last.rec == nil || w.givenUp[last.at.node] || last.at.Step != pb.BatchStep {
+	if last == nil || last.rec == nil || last.at.Epoch < w.givenUp[last.at.node] || last.at.Step != pb.BatchStep {
 		return nil
 	}
 	if !last.wiped && endedItself(last.rec) {

@@ -56,22 +56,23 @@ type sim struct {
 	calm     bool
 	meddling time.Duration
 
-	cfg     *state.Config
-	params  record.Params
-	disk    *journal.Memory
-	backup  *journal.Memory // the newest; nil: there is none
-	ctl     *controller     // nil: down
-	nodes   []*machine
-	work    workload
-	sruns   int   // so far
-	made    int   // reservations so far
-	calmNS  int64 // since when nothing goes wrong
-	unseen  bool  // the last commit is on disk, and its controller died before it could say so
-	streams int
-	clocks  clocks
-	resting bool
-	subs    []*submission
-	witness *witness
+	cfg      *state.Config
+	params   record.Params
+	disk     *journal.Memory
+	backup   *journal.Memory   // the newest; nil: there is none
+	backedUp map[string]uint64 // what the witness had been told when it was made: givenUp
+	ctl      *controller       // nil: down
+	nodes    []*machine
+	work     workload
+	sruns    int   // so far
+	made     int   // reservations so far
+	calmNS   int64 // since when nothing goes wrong
+	unseen   bool  // the last commit is on disk, and its controller died before it could say so
+	streams  int
+	clocks   clocks
+	resting  bool
+	subs     []*submission
+	witness  *witness
 }
 
 // deadline is how long, after the last fault, the cluster may take to come to rest.

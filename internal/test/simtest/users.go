@@ -203,7 +203,9 @@ func (s *sim) setNode(m *machine, value string) {
 	}
 	s.witness.downing[m.name] += down
 	answers := value == "RESUME" && s.ctl.View().Node(m.name).UntoldNs != 0 // for what a node has forgotten from before a restore
-	s.witness.givenUp[m.name] = s.witness.givenUp[m.name] || value == "DOWN" || answers
+	if value == "DOWN" || answers {
+		s.witness.givenUp[m.name] = s.ctl.View().Restored
+	}
 	s.ctl.send(reactor.UpdateNode{Caller: operator, UserName: "root", Nodes: []string{m.name},
 		Set: []*pb.KeyValue{{Key: "State", Value: value}, {Key: "Reason", Value: "simulated"}}},
 		func(any) { s.witness.downing[m.name] -= down })
@@ -223,7 +225,7 @@ func (s *sim) repair() {
 	for _, n := range c.View().Nodes() {
 		if n.UntoldNs != 0 {
 			s.witness.stats.Seen["forgetful node"]++
-			s.witness.givenUp[n.Name] = true
+			s.witness.givenUp[n.Name] = c.View().Restored
 			c.send(reactor.UpdateNode{Caller: operator, UserName: "root", Nodes: []string{n.Name}, Set: []*pb.KeyValue{
 				{Key: "State", Value: "RESUME"}, {Key: "Reason", Value: "its jobs have been looked at"}}}, nil)
 		}

@@ -255,7 +255,10 @@ func removeAll(dir string) error {
 		return nil
 	}
 	_, err := output(exec.Command(program("chmod"), "--recursive", "u+rwx", dir))
-	return errors.Join(err, os.RemoveAll(dir))
+	if rerr := os.RemoveAll(dir); rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	return nil
 }
 
 // lock is held by one process at a time. waiting is called when there is another.

@@ -310,12 +310,12 @@ func (p *pmix) ended(rank uint32) {
 	if p == nil || p.conn == nil {
 		return
 	}
-	why, alive := "", false
+	why, alive := fmt.Sprintf("task %d takes part no more", rank), false
 	if c, err := p.conn.SyscallConn(); err == nil {
 		_ = c.Control(func(fd uintptr) { alive = !hungUp(int(fd)) }) // else hear says so
 	}
 	if alive {
-		why = p.decide(fmt.Sprintf("task %d takes part no more", rank))
+		p.decide(why)
 	}
 	go func() {
 		p.send(stepwire.Append(nil, stepwire.PmixEnd, stepwire.Last, rank, nil))

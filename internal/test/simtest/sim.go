@@ -60,7 +60,7 @@ type sim struct {
 	params   record.Params
 	disk     *journal.Memory
 	backup   *journal.Memory   // the newest; nil: there is none
-	backedUp map[string]uint64 // what the witness had been told when it was made: givenUp
+	backedUp map[string]uint64 // witness.givenUp when it was made
 	ctl      *controller       // nil: down
 	nodes    []*machine
 	work     workload

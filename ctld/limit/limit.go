@@ -275,6 +275,11 @@ func (r *row) suffix(what string) string {
 // OverTime reports whether what is left under a limit changes as time passes.
 func (l *Limit) OverTime() bool { return l.Over > overLimit }
 
+// Freed is how much more is left under a limit over time after so many seconds, if nothing starts or ends meanwhile.
+func (l *Limit) Freed(v *state.View, nowS, seconds int64) int64 {
+	return l.Used(v, nowS) - l.Used(v, nowS+seconds)
+}
+
 // Used is what is used under a limit already, nowS being the time.
 func (l *Limit) Used(v *state.View, nowS int64) int64 {
 	var u *state.Used

@@ -130,6 +130,30 @@ func TestLimitsOverTime(t *testing.T) {
 	}
 }
 
+// TestRunMinutesPass: a job starts as soon as what running jobs may still use leaves it enough, without anything else happening.
+func TestRunMinutesPass(t *testing.T) {
+	for _, limit := range []string{"qos high GrpTRESRunMins cpu 30", "account lab GrpTRESRunMins cpu 30"} {
+		b := limitBench(t)
+		b.limits(limit)
+		for range 2 {
+			b.send("u1", "lab", "high", &pb.JobSpec{NumTasks: 2, TimeLimitS: 600})
+		}
+		b.reasons()
+		plan, _ := b.p.Prepare(record.Cursor{})
+		if want := b.now/1e9 + 300; plan.Wake != want { // 20 CPU minutes are needed, and 10 left
+			t.Errorf("%s: the next pass is at %d, want %d", limit, plan.Wake, want)
+		}
+		b.now += 299e9
+		if got := b.reasons(); got[1] == "R" {
+			t.Errorf("%s: it starts too early", limit)
+		}
+		b.now += 1e9
+		if got := b.reasons(); got[1] != "R" {
+			t.Errorf("%s: %s", limit, got)
+		}
+	}
+}
+
 // TestBudgetIsUnknownAtFirst: after a restart jobs wait until accounting has been read, and then start without anything else happening.
 func TestBudgetIsUnknownAtFirst(t *testing.T) {
 	b := limitBench(t)
@@ -359,7 +383,7 @@ func (s *spending) breaks(j *pb.JobRecord, cpus uint32, later []uint32) (out []s
 }
 
 // TestNoBudgetIsExceeded: whatever limits over time there are, and whatever was used and runs, no job starts that breaks one, none waits
-// that would keep all, and those end of which a budget is used up, and no others.
+// that would keep all, or longer than until time lets it, and those end of which a budget is used up, and no others.
 func TestNoBudgetIsExceeded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := limitBench(t)
@@ -430,11 +454,19 @@ func TestNoBudgetIsExceeded(t *testing.T) {
 					t.Fatalf("job %d in %s, %s started and breaks %v", j.Id, j.Spec.Account, j.Spec.Qos, got)
 				}
 			}
+			plan, _ := b.p.Prepare(record.Cursor{})
 			for j := range b.loop.View().Jobs.All() {
 				if waits := strings.HasPrefix(j.Reason, "Assoc") || strings.HasPrefix(j.Reason, "QOS"); state.Pending(j) && waits {
 					if got := s.breaks(j, j.Spec.NumTasks, nil); len(got) == 0 {
 						t.Fatalf("job %d in %s, %s waits for %s and would break nothing", j.Id, j.Spec.Account, j.Spec.Qos, j.Reason)
 					}
+					// Fractions of factors may make it a second later.
+					now := b.now
+					b.now = max(now, min(plan.Wake-2, now/1e9+86400)*1e9)
+					if got := s.breaks(j, j.Spec.NumTasks, nil); len(got) == 0 {
+						t.Fatalf("job %d waits for %s, and before the next pass, at %d, it would break nothing", j.Id, j.Reason, plan.Wake)
+					}
+					b.now = now
 				}
 			}
 		}

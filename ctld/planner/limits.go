@@ -28,6 +28,7 @@ type limits struct {
 	assocs map[uint32][]int32 // places of those that the use of an association counts for, by its id
 	qoses  map[uint32][]int32
 	timed  []int32 // places of those under which less or more is left as time passes
+	freed  []int64 // how much more within record.FreedS seconds, by place
 	nowS   int64   // as of which they are current
 	byFair []int32 // places of those that depend on fair-share factors
 	shares []record.Share
@@ -141,6 +142,12 @@ func (r *limits) current(v *state.View, nowS int64, shares []record.Share) ([]re
 				r.left, own = slices.Grow(slices.Clone(r.left), len(r.list)-known)[:len(r.list)], true
 			}
 			r.left[i] = left
+		}
+		if r.list[i].OverTime() {
+			for int(i) >= len(r.freed) {
+				r.freed = append(r.freed, 0)
+			}
+			r.freed[i] = r.list[i].Freed(v, nowS, record.FreedS)
 		}
 	}
 	for i := known; i < len(r.list); i++ {

@@ -406,5 +406,5 @@ func (m *mirror) snapshot(v *state.View, now int64, resume record.Cursor) *recor
 	rows, left := m.limits.current(v, now, m.shares)
 	return &record.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending,
 		Running: m.running, Licenses: m.licenses, Reservations: m.resvs, Typical: m.typical.current(), Limits: rows,
-		Left: left, Shares: m.shares, QOS: m.qos}
+		Left: left, Freed: m.limits.freed, Shares: m.shares, QOS: m.qos}
 }

@@ -1,6 +1,7 @@
 package pass
 
 import (
+	"math"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/sched/record"
@@ -11,7 +12,9 @@ import (
 type room struct {
 	limits []record.Limit
 	left   []int64
+	freed  []int64
 	taken  map[int32]int64 // by the pass, under the first of limits that are the same
+	wait   int64           // for how many seconds a job has to wait that lacks what running jobs use up; Forever: there is none
 }
 
 // lacks is the limit that keeps a job of the class from starting; "" when none does.
@@ -22,11 +25,25 @@ func (r *room) lacks(c *turn, limitS int64) record.Code {
 // short is the limit under which a job lacks what it needs.
 func (r *room) short(limits []int32, need func(what string) int64) record.Code {
 	for _, i := range limits {
-		if l := &r.limits[i]; counted(l, l.Need, need(l.What)) > r.left[i]-r.taken[i-l.Back] {
+		l := &r.limits[i]
+		if lack := counted(l, l.Need, need(l.What)) - (r.left[i] - r.taken[i-l.Back]); lack > 0 {
+			r.wait = min(r.wait, r.until(i, lack))
 			return l.Reason
 		}
 	}
 	return ""
+}
+
+// until is in how many seconds so much more will be left under a limit, as time alone frees it.
+func (r *room) until(i int32, lack int64) int64 {
+	if int(i) >= len(r.freed) || r.freed[i] <= 0 {
+		return record.Forever
+	}
+	s := math.Ceil(float64(lack) / float64(r.freed[i]) * record.FreedS)
+	if s >= float64(record.Forever) {
+		return record.Forever
+	}
+	return int64(max(1, s))
 }
 
 // lacksFor is lacks for what a job of the class with such limits would hold, which may be more than it asks for.

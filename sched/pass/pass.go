@@ -61,7 +61,7 @@ func newPass(pr *Runner, in *record.Snapshot) *pass {
 		guard:   guard{pr.params, in.Now, pr.ix.LowTier},
 		perUser: map[string]int{},
 		defeats: defeats{},
-		limits:  room{in.Limits, in.Left, map[int32]int64{}},
+		limits:  room{in.Limits, in.Left, in.Freed, map[int32]int64{}, record.Forever},
 		seen:    map[uint32]struct{}{},
 
 		preemption: preemption{params: pr.params, ix: pr.ix, exempt: record.Forever},

@@ -63,7 +63,8 @@ func (p *pass) reasons() {
 }
 
 func (p *pass) wake() int64 {
-	next := min(p.q.Timers.Next(), p.ix.Reservations.Next(p.ix.Now), p.preemption.exempt)
+	next := min(p.q.Timers.Next(), p.ix.Reservations.Next(p.ix.Now), p.preemption.exempt,
+		record.Add(p.ix.Now, p.limits.wait))
 	for i := range p.plan.Reserve {
 		if at := p.plan.Reserve[i].At; at > p.ix.Now {
 			next = min(next, at)

@@ -24,10 +24,16 @@ type Snapshot struct {
 	Shares       []Share // fair-share factors; a user without one has 0. The same slice while they are the same
 	Limits       []Limit // of associations and QOS; Job.Limits names those of a job. Hand over the same slice, or a longer one, while
 	Left         []int64 // they are the same, and while the same is left under each of them the same slice of that.
+	// Freed is how much more is left under each after FreedS seconds if nothing starts or ends: what running jobs use up of it. What has
+	// no place there stays as it is.
+	Freed []int64
 	// Typical requests, most frequent first, for Placement FGD. Compared by
 	// place: hand over the same slice while it is the same.
 	Typical []Typical
 }
+
+// FreedS is the time of Snapshot.Freed: long enough for what is freed to be exact.
+const FreedS = 1e6
 
 // Cursor says where a truncated pass stopped. Opaque; the zero value is the head.
 type Cursor struct {

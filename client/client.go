@@ -8,14 +8,10 @@ import (
 	"github.com/sluice-hpc/sluice/client/wire"
 )
 
-// ConnectTimeoutS bounds how long Dial waits for the socket.
-const ConnectTimeoutS = wire.ConnectTimeoutS
-
 // Client is a way to the controller. All methods may be called from many goroutines at once. The embedded interface may be
 // replaced by a test double.
 type Client struct {
 	msg.ControllerAPIClient
-	socket string
 }
 
 // Dial connects to the controller's socket. The error is a *ConnectError.
@@ -27,11 +23,8 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{ControllerAPIClient: newCalls(socket, conn), socket: socket}, nil
+	return &Client{ControllerAPIClient: newCalls(socket, conn)}, nil
 }
-
-// Socket is the path that the client is connected to.
-func (c *Client) Socket() string { return c.socket }
 
 // Close ends the connections; calls in flight fail, and so do later ones.
 func (c *Client) Close() error {
@@ -51,18 +44,12 @@ func MayReturn(err error) bool { return wire.MayReturn(err) }
 // MessageTimeoutS is how long commands that change something try to reach the controller: MessageTimeout of slurm.conf(5).
 func MessageTimeoutS(getenv func(string) string) int { return wire.MessageTimeoutS(getenv) }
 
-// DefaultConf is the configuration file when SLURM_CONF is not set (slurm.conf(5)).
-const DefaultConf = wire.DefaultConf
-
-// ConfPath says where this host's slurm.conf is: SLURM_CONF, DefaultConf, or what the node daemon has fetched.
+// ConfPath says where this host's slurm.conf is: SLURM_CONF, wire.DefaultConf, or what the node daemon has fetched.
 func ConfPath(getenv func(string) string) string { return wire.ConfPath(getenv) }
 
 // SocketPath says where the controller of this host listens: $SLUICE_SOCKET, else beside slurm.conf, else below /run/sluice with the
 // ClusterName of slurm.conf.
 func SocketPath(getenv func(string) string) (string, error) { return wire.SocketPath(getenv) }
-
-// ClusterName is the name that slurm.conf gives to the cluster.
-func ClusterName(getenv func(string) string) (string, error) { return wire.ClusterName(getenv) }
 
 // Settings reads some keys of slurm.conf.
 func Settings(getenv func(string) string, names ...string) []string {

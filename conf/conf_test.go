@@ -89,7 +89,7 @@ func TestFullConfiguration(t *testing.T) {
 	if c.Cgroup.CgroupPlugin != "cgroup/v1" || !c.Cgroup.Given("cgroupplugin") || c.Cgroup.Given("ConstrainCores") {
 		t.Errorf("cgroup.conf: %+v", c.Cgroup)
 	}
-	p, ok := c.DefaultPartition()
+	p, ok := c.defaultPartition()
 	if !ok || p.Name != "debug" || p.MaxTimeMin != 1440 || p.DefaultTimeMin != 30 ||
 		!slices.Equal(p.Nodes, []string{"n1", "n2", "n3", "n4"}) {
 		t.Errorf("debug is %+v", p)
@@ -137,7 +137,7 @@ func TestPairsAsScontrol(t *testing.T) {
 		}
 		rt := Runtime{BootTime: "2026-11-20T15:22:01", NextJobID: c.FirstJobID, Version: "22.05.8"}
 		var got []string
-		for line := range strings.Lines(FormatPairs(c.Pairs(rt))) {
+		for line := range strings.Lines(formatPairs(c.Pairs(rt))) {
 			if !fillers.MatchString(line) {
 				got = append(got, strings.TrimSuffix(line, "\n"))
 			}
@@ -380,8 +380,8 @@ DownNodes=n1 State=DRAIN Reason="disk \#2"
 		n3.Addr != "10.0.0.3" || n3.Port != 7000 || n3.Line != 12 {
 		t.Errorf("n3 is %+v", n3)
 	}
-	p, _ := c.Partition("p")
-	q, _ := c.Partition("q")
+	p := c.partition["p"]
+	q := c.partition["q"]
 	if !slices.Equal(p.Nodes, []string{"n2", "n3"}) || p.State != "DOWN" || p.MaxTimeMin != 1440 || !p.Default || q.State != "UP" ||
 		len(q.Nodes) != 0 || q.MaxTimeMin != 2880 {
 		t.Errorf("p is %+v, q is %+v", p, q)
@@ -454,7 +454,7 @@ func TestWarnings(t *testing.T) {
 	if c.Warnings.Error() != want {
 		t.Errorf("warnings: %v", c.Warnings)
 	}
-	if p, _ := c.DefaultPartition(); p.Name != "q" || c.MinJobAgeSec != 6 {
+	if p, _ := c.defaultPartition(); p.Name != "q" || c.MinJobAgeSec != 6 {
 		t.Errorf("default partition %s, MinJobAge %d", p.Name, c.MinJobAgeSec)
 	}
 	c = mustLoad(t, head+"NodeName=n1 Gres=gpu:1\nPartitionName=p Nodes=ALL Default=YES\n")
@@ -637,4 +637,23 @@ func TestClusterNameIsSmall(t *testing.T) {
 	if err != nil || c.ClusterName != "my_lab-2.x" {
 		t.Errorf("%v, %v", c, err)
 	}
+}
+
+// formatPairs writes pairs as scontrol does, one a line.
+func formatPairs(pairs []Pair) string {
+	var b strings.Builder
+	for _, p := range pairs {
+		fmt.Fprintf(&b, "%-23s = %s\n", p.Key, p.Value)
+	}
+	return b.String()
+}
+
+// defaultPartition gives the partition of jobs that name none.
+func (c *Config) defaultPartition() (*Partition, bool) {
+	for _, p := range c.Partitions {
+		if p.Default {
+			return p, true
+		}
+	}
+	return nil, false
 }

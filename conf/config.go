@@ -143,7 +143,6 @@ type Config struct {
 	AccountingStoreFlags        []string
 	JobAcctGatherFrequency      string
 	JobAcctGatherParams         []string
-	JobDefaults                 string
 	InteractiveStepOptions      string
 	PropagateResourceLimits     []string // ALL, NONE or names of limits
 	PropagateLimitsExcept       []string
@@ -298,23 +297,6 @@ func (c *Config) Value(key string) (string, bool) {
 func (c *Config) Node(name string) (*Node, bool) {
 	n, ok := c.nodeByID[name]
 	return n, ok
-}
-
-// Partition finds a partition by name.
-func (c *Config) Partition(name string) (*Partition, bool) {
-	p, ok := c.partition[name]
-	return p, ok
-}
-
-// DefaultPartition gives the partition of jobs that name none; false where
-// there is none.
-func (c *Config) DefaultPartition() (*Partition, bool) {
-	for _, p := range c.Partitions {
-		if p.Default {
-			return p, true
-		}
-	}
-	return nil, false
 }
 
 // PropagatedLimits are the limits that propagate: ALL, NONE, or names.

@@ -120,8 +120,8 @@ MinRAMSpace             = 40 MB
 	f := files{"slurm.conf": good + "TaskPlugin=task/cgroup\n",
 		"cgroup.conf": "CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nAllowedSwapSpace=10.5\nMinRAMSpace=40\n"}
 	c, err := Load("/etc/slurm.conf", f.options())
-	if err != nil || FormatPairs(c.CgroupPairs()) != want {
-		t.Errorf("%v\n%s", err, FormatPairs(c.CgroupPairs()))
+	if err != nil || formatPairs(c.CgroupPairs()) != want {
+		t.Errorf("%v\n%s", err, formatPairs(c.CgroupPairs()))
 	}
 	if c := mustLoad(t, good+"TaskPlugin=task/none\nProctrackType=proctrack/linuxproc\n"); c.CgroupPairs() != nil {
 		t.Errorf("nothing is constrained, and shown: %v", c.CgroupPairs())

@@ -21,7 +21,6 @@ const (
 	whyResv          = "reservations run no programs"
 	whyCoreSpec      = "cores are not reserved for the system; leave them out of CPUs="
 	whyTopology      = "topology.conf says which switch a node is connected to; there is no topology.yaml"
-	whyNotYet        = "it has no effect yet"
 	whyOneController = "there is one controller; a standby is a restart on another host"
 )
 

@@ -36,15 +36,6 @@ func (c *Config) Pairs(rt Runtime) []Pair {
 	return out
 }
 
-// FormatPairs writes pairs as scontrol does, one a line.
-func FormatPairs(pairs []Pair) string {
-	var b strings.Builder
-	for _, p := range pairs {
-		fmt.Fprintf(&b, "%-23s = %s\n", p.Key, p.Value)
-	}
-	return b.String()
-}
-
 // pairRow is one row of the output, or several of them.
 type pairRow struct {
 	name  string

@@ -3,6 +3,7 @@ package format
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -359,7 +360,7 @@ func FuzzSmallGrammars(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		order, _ := Jobs().ParseSort(s)
-		order.Sort(testContext(), []Job{named("b"), named("a")})
+		order.sort(testContext(), []Job{named("b"), named("a")})
 		_, _ = ParseNodeStates(s)
 		n := 0
 		ExpandTasks(s, func(uint32) bool { n++; return n < 1000 })
@@ -388,7 +389,7 @@ func BenchmarkDefaultView(b *testing.B) {
 	c := testContext()
 	var out []byte
 	for b.Loop() {
-		order.Sort(c, jobs)
+		order.sort(c, jobs)
 		out = out[:0]
 		for _, j := range jobs {
 			out = append(layout.AppendRow(out, c, j), '\n')
@@ -415,5 +416,24 @@ func TestReservationOfParts(t *testing.T) {
 `
 	if got := string(AppendReservation(nil, c, r, false)); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// sort orders rows; equal rows stay as they came.
+func (o Order[T]) sort(c *Context, rows []T) {
+	if len(o) == 0 || len(rows) < 2 {
+		return
+	}
+	type keyed struct {
+		row T
+		key []byte
+	}
+	all := make([]keyed, len(rows))
+	for i, row := range rows {
+		all[i] = keyed{row, o.AppendKey(nil, c, row)}
+	}
+	slices.SortStableFunc(all, func(a, b keyed) int { return bytes.Compare(a.key, b.key) })
+	for i := range all {
+		rows[i] = all[i].row
 	}
 }

@@ -118,25 +118,6 @@ func appendNaturalKey(b []byte, s string) []byte {
 	return append(b, 0)
 }
 
-// Sort orders rows; equal rows stay as they came.
-func (o Order[T]) Sort(c *Context, rows []T) {
-	if len(o) == 0 || len(rows) < 2 {
-		return
-	}
-	type keyed struct {
-		row T
-		key []byte
-	}
-	all := make([]keyed, len(rows))
-	for i, row := range rows {
-		all[i] = keyed{row, o.AppendKey(nil, c, row)}
-	}
-	slices.SortStableFunc(all, func(a, b keyed) int { return bytes.Compare(a.key, b.key) })
-	for i := range all {
-		rows[i] = all[i].row
-	}
-}
-
 // Sorter gathers rows as text and writes them in order. The records are free as soon as they are added.
 type Sorter[T any] struct {
 	Layout Layout[T]

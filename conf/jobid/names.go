@@ -151,14 +151,6 @@ func keys[V any](m map[uint32]V) []uint32 {
 	return list
 }
 
-// Ranges is how many ranges are kept: what a request costs in memory.
-func (n *Names) Ranges() (count int) {
-	for _, t := range n.tasks {
-		count += len(t.spans) + len(t.stepped)
-	}
-	return count + len(n.whole)
-}
-
 // Has reports whether a task is among them.
 func (t *Tasks) Has(task uint32) bool {
 	return t.spans.Has(task) || slices.ContainsFunc(t.stepped, func(r Range) bool { return r.has(task) })

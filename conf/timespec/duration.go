@@ -135,11 +135,3 @@ func ClockMinutes(minutes int64) string {
 	}
 	return Clock(minutes * 60)
 }
-
-// ElapsedMinutes is Elapsed for a number of minutes or Unlimited.
-func ElapsedMinutes(minutes int64) string {
-	if minutes == Unlimited {
-		return Elapsed(Unlimited)
-	}
-	return Elapsed(minutes * 60)
-}

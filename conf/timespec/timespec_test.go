@@ -35,8 +35,12 @@ func TestDurationsAsRecorded(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || ClockMinutes(min) != r[1] || ElapsedMinutes(min) != r[2] {
-			t.Errorf("%q is %s and %s (%v), want %s and %s", r[0], ClockMinutes(min), ElapsedMinutes(min), err, r[1], r[2])
+		elapsed := Elapsed(min * 60)
+		if min == Unlimited {
+			elapsed = Elapsed(Unlimited)
+		}
+		if err != nil || ClockMinutes(min) != r[1] || elapsed != r[2] {
+			t.Errorf("%q is %s and %s (%v), want %s and %s", r[0], ClockMinutes(min), elapsed, err, r[1], r[2])
 		}
 	}
 }

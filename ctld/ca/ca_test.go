@@ -80,7 +80,7 @@ func TestNodeAndControllerKnowEachOther(t *testing.T) {
 	must := config(t)
 	server := must(ServerTLS(c.dir))
 	for name, folder := range c.nodes {
-		got, serr, cerr := shake(t, server, must(mtls.Node(folder)))
+		got, serr, cerr := shake(t, server, must(mtls.Host(folder, mtls.RoleNode)))
 		if want := (mtls.Identity{Role: mtls.RoleNode, Name: name}); got != want || serr != nil || cerr != nil {
 			t.Errorf("%s: %+v, %v, %v", name, got, serr, cerr)
 		}
@@ -93,10 +93,10 @@ func TestNodeAndControllerKnowEachOther(t *testing.T) {
 	if got.Role != mtls.RoleLogin || serr != nil || cerr != nil {
 		t.Errorf("a login host: %+v, %v, %v", got, serr, cerr)
 	}
-	if _, err := mtls.Node(login); err == nil {
+	if _, err := mtls.Host(login, mtls.RoleNode); err == nil {
 		t.Error("the folder of a login host serves as a node's")
 	}
-	got, serr, cerr = shake(t, server, must(mtls.ControllerClient(c.dir)))
+	got, serr, cerr = shake(t, server, must(mtls.Host(c.dir, mtls.RoleController)))
 	if got.Role != mtls.RoleController || serr != nil || cerr != nil {
 		t.Errorf("%+v, %v, %v", got, serr, cerr)
 	}
@@ -105,11 +105,11 @@ func TestNodeAndControllerKnowEachOther(t *testing.T) {
 func TestStrangersAreRefused(t *testing.T) {
 	ours, theirs := newCluster(t, "n1"), newCluster(t, "n1")
 	must := config(t)
-	node := must(mtls.Node(ours.nodes["n1"]))
+	node := must(mtls.Host(ours.nodes["n1"], mtls.RoleNode))
 	server := must(ServerTLS(ours.dir))
 
 	t.Run("a node of another cluster", func(t *testing.T) {
-		if _, serr, _ := shake(t, server, must(mtls.Node(theirs.nodes["n1"]))); serr == nil {
+		if _, serr, _ := shake(t, server, must(mtls.Host(theirs.nodes["n1"], mtls.RoleNode))); serr == nil {
 			t.Error("it was let in")
 		}
 	})
@@ -189,7 +189,7 @@ func TestProvideReplacesWhatIsWrong(t *testing.T) {
 		if signed, err := Provide(c.dir, folder, "n1", mtls.RoleNode, nil); !signed || err != nil {
 			t.Errorf("%s: signed %v, %v", name, signed, err)
 		}
-		if _, err := mtls.Node(folder); err != nil {
+		if _, err := mtls.Host(folder, mtls.RoleNode); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -216,7 +216,7 @@ func TestLoadExplains(t *testing.T) {
 		{"wrong role", func() { os.WriteFile(crt, controller, 0o600); os.WriteFile(key, controllerKey, 0o600) }, "role"},
 	} {
 		tc.harm()
-		if _, err := mtls.Node(folder); err == nil || !strings.Contains(err.Error(), tc.says) {
+		if _, err := mtls.Host(folder, mtls.RoleNode); err == nil || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 		os.Remove(caPath)

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -59,11 +58,6 @@ func (s *Signer) Bundle() ([]byte, error) {
 		return nil, fmt.Errorf("cannot read the cluster's authority: %w", err)
 	}
 	return b, nil
-}
-
-// Encode is a certificate as PEM.
-func Encode(der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 // signing is the authority that signs: the key, and the certificate that belongs to it.

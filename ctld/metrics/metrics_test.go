@@ -401,7 +401,7 @@ func BenchmarkPages(b *testing.B) {
 		}
 	}
 	w.v, _ = tx.Freeze()
-	for _, path := range w.src.Paths() {
+	for _, path := range slices.Sorted(maps.Keys(w.src.Pages())) {
 		b.Run(strings.ReplaceAll(path, "/", "_"), func(b *testing.B) {
 			size := 0
 			for b.Loop() {

@@ -2,8 +2,6 @@ package metrics
 
 import (
 	"crypto/x509"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -70,9 +68,6 @@ func (s *Source) Pages() map[string]metrics.Render {
 		},
 	}
 }
-
-// Paths are those of Pages, in order.
-func (s *Source) Paths() []string { return slices.Sorted(maps.Keys(s.Pages())) }
 
 func (s *Source) mainPage(p *metrics.Page, names bool) error {
 	t := s.tally()

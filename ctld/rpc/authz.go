@@ -154,11 +154,6 @@ type Peer struct {
 	conn    *boundedConn
 }
 
-// Identifier says who is at the other end of a connection. A *pb.Problem is to be told to the command.
-type Identifier interface {
-	Identify(ctx context.Context) (*Peer, *pb.Problem, error)
-}
-
 type peerKey struct{}
 
 // peerOf returns the peer of a call. Every context of a local call has one.

@@ -26,7 +26,7 @@
 //
 // # Relayed calls
 //
-// Identifier says who is at the other end of a connection: the kernel, or the relay of another host. The authorisation
+// local.go finds out who is at the other end of a connection: the kernel, or the relay of another host. The authorisation
 // table has a column for each. A relay understands nothing of what it passes on: a stream of RelayAPI is a connection of
 // the same Local server (net.Pipe), so protocol, limits and messages are the same by construction. Relays have a gRPC
 // server of their own behind the node port (nodeport.Annex), because gRPC's limit of message size holds for a server and nodes

@@ -110,7 +110,7 @@ func (s *nodeServer) certificate(dir, name string) *tls.Config {
 	s.t.Helper()
 	folder := s.t.TempDir()
 	s.provide(dir, folder, name, mtls.RoleNode)
-	conf, err := mtls.Node(folder)
+	conf, err := mtls.Host(folder, mtls.RoleNode)
 	if err != nil {
 		s.t.Fatal(err)
 	}

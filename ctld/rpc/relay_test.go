@@ -91,7 +91,7 @@ func (p *port) connect(role, name, server string) *grpc.ClientConn {
 	var conf *tls.Config
 	var err error
 	if role == mtls.RoleController {
-		conf, err = mtls.ControllerClient(folder)
+		conf, err = mtls.Host(folder, mtls.RoleController)
 	} else {
 		conf, err = mtls.Host(folder, role)
 	}

@@ -56,9 +56,6 @@ func Paths(dir, role string) (caCrt, crt, key string) {
 	return filepath.Join(dir, "ca.crt"), filepath.Join(dir, role+".crt"), filepath.Join(dir, role+".key")
 }
 
-// Node returns the configuration with which a node daemon connects to a controller.
-func Node(dir string) (*tls.Config, error) { return Host(dir, RoleNode) }
-
 // Host returns the configuration with which the daemon of a host connects to a controller: RoleNode or RoleLogin.
 func Host(dir, role string) (*tls.Config, error) {
 	cert, pool, err := load(dir, role)
@@ -135,15 +132,6 @@ func HostFrom(f Files) (*tls.Config, error) {
 	cert, err := tls.X509KeyPair(f.Certificate, f.Key)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the certificate of this host: %w", err)
-	}
-	return client(cert, pool), nil
-}
-
-// ControllerClient returns the configuration with which a controller connects to another one.
-func ControllerClient(dir string) (*tls.Config, error) {
-	cert, pool, err := load(dir, RoleController)
-	if err != nil {
-		return nil, err
 	}
 	return client(cert, pool), nil
 }

@@ -67,11 +67,6 @@ func plain(s string) string {
 	return s[:min(len(s), 32)]
 }
 
-// Of is a Build from numbers in a message; 0, which is what an older release has there, is 1.
-func Of(protocol, oldest uint32, release string) Build {
-	return Build{max(1, protocol), max(1, oldest), plain(release)}
-}
-
 // Meets is nil when b, which me is called, and other can work together. The error says who is to be upgraded; nothing is the matter with
 // the other side.
 func (b Build) Meets(me, they string, other Build) error {

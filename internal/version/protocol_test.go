@@ -52,7 +52,4 @@ func TestParse(t *testing.T) {
 	if got := Parse(Ours.String()); got != Ours {
 		t.Errorf("%q is read as %+v", Ours.String(), got)
 	}
-	if got := Of(0, 0, ""); got.Protocol != 1 || got.Oldest != 1 {
-		t.Errorf("a message without numbers is of %+v", got)
-	}
 }

@@ -138,7 +138,7 @@ func TestAnAttemptThatRanIsNotStartedAgain(t *testing.T) {
 	d.Present(at(1, 1))
 	d.Apply(delta(order(at(1, 1), forget)))
 	d.Tidy(nil)
-	if d.Order(at(1, 1)) != nil {
+	if d.orders[at(1, 1)] != nil {
 		t.Error("an order about nothing was kept")
 	}
 	d.Apply(delta(launch(at(1, 1)))) // doubled on the way
@@ -167,7 +167,7 @@ func TestLaunchIsLetGoOnceUsed(t *testing.T) {
 	d := NewDesired()
 	d.Apply(full(launch(at(1, 1))))
 	d.Present(at(1, 1))
-	if o := d.Order(at(1, 1)); o.Launch != nil || o.EndNs != 99 || o.Want != run {
+	if o := d.orders[at(1, 1)]; o.Launch != nil || o.EndNs != 99 || o.Want != run {
 		t.Errorf("%v", o)
 	}
 }
@@ -231,7 +231,7 @@ func TestForgetOutlivesAFullList(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	d.Tidy(states{})
-	if d.Order(k) != nil {
+	if d.orders[k] != nil {
 		t.Error("the order outlives the step")
 	}
 }

@@ -26,12 +26,6 @@ func NewDesired() *Desired {
 	return &Desired{orders: map[Key]*pb.StepOrder{}, epochs: map[uint32]uint64{}, started: map[Key]bool{}, seen: map[Key]bool{}}
 }
 
-// Synced reports whether a full list has come.
-func (d *Desired) Synced() bool { return d.synced }
-
-// Order gives the order in force about a step, or nil.
-func (d *Desired) Order(k Key) *pb.StepOrder { return d.orders[k] }
-
 // Apply takes a message of the controller. A full list replaces everything but orders to forget: the controller gives such an order once,
 // when the end is recorded for good, and a full list that is sent right behind it does not name the step any more. A change replaces the
 // orders about the steps that it names. An order without launch description keeps the one that came before it.

@@ -95,7 +95,7 @@ func (w *world) hear(k Key, p pb.StepPhase) {
 	if _, wanted := w.wants[k]; wanted && p == ended {
 		if k.Holder() {
 			for _, s := range w.stepsOf(k) {
-				if !w.actual[s].ended() && w.d.Order(s) != nil && w.d.Order(s).Want == run {
+				if !w.actual[s].ended() && w.d.orders[s] != nil && w.d.orders[s].Want == run {
 					w.t.Fatalf("the end of %v is told before that of %v", k, s)
 				}
 				delete(w.wants, s) // it ends with its job

@@ -52,8 +52,8 @@ type nodeSpec struct {
 	procs                                 int // the old name of cpus, which counts where both are given
 }
 
-func nodeNumber(field func(*nodeSpec) *int, low, high int64) func(*nodeSpec, string) error {
-	return func(s *nodeSpec, v string) error { return readNumber(field(s), v, low, high) }
+func nodeNumber(field func(*nodeSpec) *int, low int64) func(*nodeSpec, string) error {
+	return func(s *nodeSpec, v string) error { return readNumber(field(s), v, low, 65533) }
 }
 
 func nodeList(field func(*nodeSpec) *[]string) func(*nodeSpec, string) error {
@@ -96,17 +96,17 @@ var nodeKeys = recordKeys(func() []recordKey[nodeSpec] {
 		{name: "NodeAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.addrs })},
 		{name: "BcastAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.bcast }), why: "nodes connect to sbcast"},
 		{name: "Port", set: nodePorts},
-		{name: "Boards", set: nodeNumber(func(s *nodeSpec) *int { return &s.boards }, 1, 65533)},
-		{name: "Sockets", set: nodeNumber(func(s *nodeSpec) *int { return &s.sockets }, 1, 65533)},
-		{name: "SocketsPerBoard", set: nodeNumber(func(s *nodeSpec) *int { return &s.perBoard }, 1, 65533)},
-		{name: "CoresPerSocket", set: nodeNumber(func(s *nodeSpec) *int { return &s.cores }, 1, 65533)},
-		{name: "ThreadsPerCore", set: nodeNumber(func(s *nodeSpec) *int { return &s.threads }, 1, 65533)},
-		{name: "CPUs", set: nodeNumber(func(s *nodeSpec) *int { return &s.cpus }, 1, 65533)},
-		{name: "Procs", set: nodeNumber(func(s *nodeSpec) *int { return &s.procs }, 1, 65533)},
+		{name: "Boards", set: nodeNumber(func(s *nodeSpec) *int { return &s.boards }, 1)},
+		{name: "Sockets", set: nodeNumber(func(s *nodeSpec) *int { return &s.sockets }, 1)},
+		{name: "SocketsPerBoard", set: nodeNumber(func(s *nodeSpec) *int { return &s.perBoard }, 1)},
+		{name: "CoresPerSocket", set: nodeNumber(func(s *nodeSpec) *int { return &s.cores }, 1)},
+		{name: "ThreadsPerCore", set: nodeNumber(func(s *nodeSpec) *int { return &s.threads }, 1)},
+		{name: "CPUs", set: nodeNumber(func(s *nodeSpec) *int { return &s.cpus }, 1)},
+		{name: "Procs", set: nodeNumber(func(s *nodeSpec) *int { return &s.procs }, 1)},
 		{name: "RealMemory", set: nodeMiB(func(s *nodeSpec) *uint64 { return &s.node.RealMemoryMiB })},
 		{name: "TmpDisk", set: nodeMiB(func(s *nodeSpec) *uint64 { return &s.node.TmpDiskMiB })},
 		{name: "MemSpecLimit", set: nodeMiB(func(s *nodeSpec) *uint64 { return &s.node.MemSpecLimitMiB })},
-		{name: "CoreSpecCount", set: nodeNumber(func(s *nodeSpec) *int { return &s.node.CoreSpecCount }, 0, 65533), why: whyCoreSpec},
+		{name: "CoreSpecCount", set: nodeNumber(func(s *nodeSpec) *int { return &s.node.CoreSpecCount }, 0), why: whyCoreSpec},
 		{name: "CpuSpecList", set: nodeText(func(s *nodeSpec) *string { return &s.node.CPUSpecList }), why: whyCoreSpec},
 		{name: "CpuBind", why: whyBind, set: func(s *nodeSpec, v string) (err error) {
 			s.node.CPUBind, err = oneOf(v, "none", "socket", "ldom", "core", "thread", "off")

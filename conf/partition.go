@@ -130,8 +130,8 @@ func partMiB(field func(*Partition) *uint64) func(*Partition, string) error {
 	return func(p *Partition, v string) error { return readMiB(field(p), v) }
 }
 
-func partNumber(field func(*Partition) *int, low, high int64) func(*Partition, string) error {
-	return func(p *Partition, v string) error { return readNumber(field(p), v, low, high) }
+func partNumber(field func(*Partition) *int, high int64) func(*Partition, string) error {
+	return func(p *Partition, v string) error { return readNumber(field(p), v, 0, high) }
 }
 
 // partLimit reads a count or UNLIMITED.
@@ -166,7 +166,7 @@ var partitionKeys = recordKeys(func() []recordKey[Partition] {
 		{name: "MaxTime", set: partMinutes(func(p *Partition) *int64 { return &p.MaxTimeMin })},
 		{name: "DefaultTime", set: partMinutes(func(p *Partition) *int64 { return &p.DefaultTimeMin })},
 		{name: "OverTimeLimit", set: partMinutes(func(p *Partition) *int64 { return &p.OverTimeLimitMin })},
-		{name: "MinNodes", set: partNumber(func(p *Partition) *int { return &p.MinNodes }, 0, maxNodes)},
+		{name: "MinNodes", set: partNumber(func(p *Partition) *int { return &p.MinNodes }, maxNodes)},
 		{name: "MaxNodes", set: partLimit(func(p *Partition) *int64 { return &p.MaxNodes })},
 		{name: "MaxCPUsPerNode", set: partLimit(func(p *Partition) *int64 { return &p.MaxCPUsPerNode })},
 		{name: "MaxCPUsPerSocket", set: partLimit(func(p *Partition) *int64 { return &p.MaxCPUsPerSocket }),
@@ -177,7 +177,7 @@ var partitionKeys = recordKeys(func() []recordKey[Partition] {
 		{name: "DefMemPerGPU", set: partMiB(func(p *Partition) *uint64 { return &p.DefMemPerGPUMiB })},
 		{name: "MaxMemPerCPU", set: partMiB(func(p *Partition) *uint64 { return &p.MaxMemPerCPUMiB })},
 		{name: "MaxMemPerNode", set: partMiB(func(p *Partition) *uint64 { return &p.MaxMemPerNodeMiB })},
-		{name: "DefCpuPerGPU", set: partNumber(func(p *Partition) *int { return &p.DefCPUPerGPU }, 0, 65533)},
+		{name: "DefCpuPerGPU", set: partNumber(func(p *Partition) *int { return &p.DefCPUPerGPU }, 65533)},
 		{name: "JobDefaults", set: func(p *Partition, v string) error {
 			return readJobDefaults(v, &p.DefCPUPerGPU, &p.DefMemPerGPUMiB)
 		}},
@@ -195,8 +195,8 @@ var partitionKeys = recordKeys(func() []recordKey[Partition] {
 		{name: "Alternate", set: partText(func(p *Partition) *string { return &p.Alternate }),
 			why: "a job for a partition that is DRAIN is refused or waits; it names several partitions itself"},
 		{name: "QOS", set: partText(func(p *Partition) *string { return &p.QOS })},
-		{name: "PriorityTier", set: partNumber(func(p *Partition) *int { return &p.PriorityTier }, 0, 65533)},
-		{name: "PriorityJobFactor", set: partNumber(func(p *Partition) *int { return &p.PriorityJobFactor }, 0, 65533)},
+		{name: "PriorityTier", set: partNumber(func(p *Partition) *int { return &p.PriorityTier }, 65533)},
+		{name: "PriorityJobFactor", set: partNumber(func(p *Partition) *int { return &p.PriorityJobFactor }, 65533)},
 		{name: "Priority", set: func(p *Partition, v string) error {
 			p.PriorityJobFactor, p.PriorityTier = 1, 1
 			if err := readNumber(&p.PriorityTier, v, 0, 65533); err != nil {

@@ -134,18 +134,17 @@ func (t *transfer) giveUp() {
 	}
 }
 
-// leave notes that nothing more is to be done for a node. The lock is held. False: that was so before.
-func (t *transfer) leave(node int) bool {
+// leave notes that nothing more is to be done for a node. The lock is held.
+func (t *transfer) leave(node int) {
 	n := &t.nodes[node]
 	if n.over {
-		return false
+		return
 	}
 	n.over = true
 	close(n.gone)
 	if t.left--; t.left == 0 {
 		close(t.done)
 	}
-	return true
 }
 
 // fail tells that a node does not get the file.

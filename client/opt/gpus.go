@@ -78,11 +78,11 @@ func (r *Request) checkGPUOptions() error {
 	s := r.Spec
 	switch {
 	case s.NtasksPerTres != 0 && r.Given("gpus-per-task"):
-		return fatal("give one of them", "--gpus-per-task is mutually exclusive with --ntasks-per-gpu and SLURM_NTASKS_PER_GPU")
+		return exclusive("--gpus-per-task is mutually exclusive with --ntasks-per-gpu and SLURM_NTASKS_PER_GPU")
 	case s.NtasksPerTres != 0 && s.TresPerSocket != "":
-		return fatal("give one of them", "--gpus-per-socket is mutually exclusive with --ntasks-per-gpu")
+		return exclusive("--gpus-per-socket is mutually exclusive with --ntasks-per-gpu")
 	case s.NtasksPerTres != 0 && s.NtasksPerNode != 0:
-		return fatal("give one of them", "--ntasks-per-node is mutually exclusive with --ntasks-per-gpu and SLURM_NTASKS_PER_GPU")
+		return exclusive("--ntasks-per-node is mutually exclusive with --ntasks-per-gpu and SLURM_NTASKS_PER_GPU")
 	case s.CpusPerTres != "" && s.CpusPerTask != 0:
 		return badGPUs("give one of them", "--cpus-per-gpu is mutually exclusive with --cpus-per-task")
 	case r.Given("gpus-per-task") && s.NumTasks == 0 && s.TresPerJob == "" && s.NtasksPerNode == 0 && !r.Given("nodes"):

@@ -115,8 +115,8 @@ func invalidNumber(option, value, why string) error {
 	return &ValueError{Lines: []string{fmt.Sprintf("Invalid numeric value \"%s\" for --%s.", quoted(value), option)}, Exit: 1, Hint: why}
 }
 
-func fatal(hint, format string, args ...any) error {
-	return &ValueError{Lines: []string{fmt.Sprintf(format, args...)}, Hint: hint, Exit: 1, Fatal: true}
+func exclusive(line string) error {
+	return &ValueError{Lines: []string{line}, Hint: "give one of them", Exit: 1, Fatal: true}
 }
 
 // quoted shows a value in a message without its control characters.

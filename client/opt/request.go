@@ -215,9 +215,9 @@ func (r *Request) exclude(source Source, o *Option) error {
 func conflict(g group) error {
 	switch g {
 	case memory:
-		return fatal("give one of them", "--mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.")
+		return exclusive("--mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.")
 	case specialized:
-		return fatal("give one of them", "-S/--core-spec and --thread-spec options are mutually exclusive")
+		return exclusive("-S/--core-spec and --thread-spec options are mutually exclusive")
 	}
 	return nil // the later one counts
 }

@@ -20,7 +20,7 @@ export PATH
 export SLURM_CONF=%[4]s
 export SLUICE_SOCKET=%[5]s
 `, strings.ReplaceAll(string(p.dir), "\n", " "), strings.ReplaceAll(p.dir.envFile(), "\n", " "), quote(p.bin), quote(p.confPath), quote(p.dir.socket()))
-	return replaceFile(p.dir.envFile(), []byte(text), 0o644)
+	return replaceFile(p.dir.envFile(), []byte(text))
 }
 
 // quote makes one word of a shell.

@@ -91,13 +91,13 @@ func (d Dir) generate(n int, pretend bool) error {
 	}
 	cgroup := "# Cores are shared by all nodes of this machine, so jobs are not tied to some of them.\nConstrainCores=" + yesNo(n == 1) +
 		"\nConstrainRAMSpace=yes\nConstrainDevices=yes\n"
-	if err := replaceFile(d.join("cgroup.conf"), []byte(cgroup), 0o644); err != nil {
+	if err := replaceFile(d.join("cgroup.conf"), []byte(cgroup)); err != nil {
 		return err
 	}
 	container := "# Each job has its own /dev/shm. /tmp too, with a BasePath on a disk: Dirs=/tmp,/dev/shm AutoBasePath=true\n" +
 		"Dirs=/dev/shm\n"
 	if os.Geteuid() == 0 {
-		if err := replaceFile(d.join("job_container.conf"), []byte(container), 0o644); err != nil {
+		if err := replaceFile(d.join("job_container.conf"), []byte(container)); err != nil {
 			return err
 		}
 	}
@@ -105,7 +105,7 @@ func (d Dir) generate(n int, pretend bool) error {
 	if pretend {
 		text = d.pretendConf(m, n, port, who.Username)
 	}
-	return replaceFile(d.ownConf(), []byte(text), 0o644)
+	return replaceFile(d.ownConf(), []byte(text))
 }
 
 // quoted is a path as slurm.conf has it.

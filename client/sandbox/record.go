@@ -67,17 +67,17 @@ func (d Dir) save(r *record) error {
 	if err != nil {
 		return fmt.Errorf("cannot write the cluster's record: %w", err)
 	}
-	return replaceFile(d.recordFile(), append(b, '\n'), 0o644)
+	return replaceFile(d.recordFile(), append(b, '\n'))
 }
 
 // replaceFile writes beside and renames, so that a reader sees the old or the new content.
-func replaceFile(path string, content []byte, mode os.FileMode) error {
+func replaceFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("cannot write %s: %w", path, err)
 	}
 	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}

@@ -42,10 +42,7 @@ func once(ctx context.Context, env *command.Env, o *options) int {
 	if o.steps {
 		return printSteps(ctx, env, o)
 	}
-	layout, err := layout(env, o)
-	if err != nil {
-		return env.Exit(err)
-	}
+	layout := layout(env, o)
 	order, bad := order(o)
 	if bad != "" {
 		env.Errorf("Invalid sort specification: %s", bad)
@@ -76,7 +73,7 @@ func (o *options) clusterHeader(env *command.Env) string {
 	return ""
 }
 
-func layout(env *command.Env, o *options) (layout format.Layout[format.Job], err error) {
+func layout(env *command.Env, o *options) (layout format.Layout[format.Job]) {
 	var unknown []string
 	switch {
 	case o.haveFormat:
@@ -95,7 +92,7 @@ func layout(env *command.Env, o *options) (layout format.Layout[format.Job], err
 	for _, word := range unknown {
 		env.Errorf("Invalid job format specification: %s", format.Escape(word))
 	}
-	return layout, nil
+	return layout
 }
 
 func order(o *options) (format.Order[format.Job], string) {

@@ -36,8 +36,8 @@ func Main(env *command.Env, args []string) int {
 	if err := r.prepare(hits); err != nil {
 		return env.Refuse(err)
 	}
-	if done, exit := r.listed(); done {
-		return exit
+	if r.listed() {
+		return 0
 	}
 	r.explain()
 	return r.run(context.Background())
@@ -218,19 +218,19 @@ func (r *run) checkRelative() error {
 }
 
 // listed answers the options that only show something.
-func (r *run) listed() (done bool, exit int) {
+func (r *run) listed() bool {
 	switch {
 	case r.req.Run.MPIList:
 		fmt.Fprint(r.env.Stdout, "MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\n")
-		return true, 0
+		return true
 	case r.req.Run.CPUBindHelp:
 		fmt.Fprint(r.env.Stdout, cpuBindHelp)
-		return true, 0
+		return true
 	case r.req.HintHelp:
 		fmt.Fprint(r.env.Stdout, opt.HintHelp)
-		return true, 0
+		return true
 	}
-	return false, 0
+	return false
 }
 
 // explain says what was taken otherwise than it was said, and with -v what is in force.

@@ -48,7 +48,7 @@ func (c Cancel) Handle(tx *state.Tx) any {
 				return c.filtered(tx, a, j)
 			}
 			return c.one(tx, a, j)
-		}, func(a *application) []*pb.JobOutcome { return c.finish(tx, a) })
+		}, func(a *application) []*pb.JobOutcome { return c.finish(a) })
 	if !done {
 		c.walk = &w
 		return More{c}
@@ -112,7 +112,7 @@ func (c Cancel) filtered(tx *state.Tx, a *application, j *pb.JobRecord) *pb.Prob
 }
 
 // finish makes the outcomes of an id.
-func (c Cancel) finish(tx *state.Tx, a *application) []*pb.JobOutcome {
+func (c Cancel) finish(a *application) []*pb.JobOutcome {
 	id := a.text
 	if c.Match != nil {
 		if !a.taken {

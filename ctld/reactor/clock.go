@@ -89,14 +89,12 @@ func ownTime(tx *state.Tx, node string, agoNS int64, x *pb.ExitRecord) *pb.ExitR
 // ClockDiffersNS is by how much a node's clock may differ from the controller's before that is said of it: messages take a while.
 const ClockDiffersNS = 5e9
 
-// clockOff takes over by how much the clock of a node is ahead, n being a copy of its record. It reports whether that is news.
-func clockOff(n *state.Node, offNS int64) bool {
+// clockOff takes over by how much the clock of a node is ahead, n being a copy of its record.
+func clockOff(n *state.Node, offNS int64) {
 	if offNS <= ClockDiffersNS && offNS >= -ClockDiffersNS {
 		offNS = 0
 	}
-	news := offNS-n.ClockOffNs > ClockDiffersNS || n.ClockOffNs-offNS > ClockDiffersNS
-	if news || offNS == 0 {
+	if offNS == 0 || offNS-n.ClockOffNs > ClockDiffersNS || n.ClockOffNs-offNS > ClockDiffersNS {
 		n.ClockOffNs = offNS
 	}
-	return news
 }

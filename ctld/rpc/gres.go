@@ -31,7 +31,7 @@ func showGres(v *state.View, n *state.Node, r *pb.NodeRecord) {
 		}
 		have[k.Name] += k.Count
 		text, count := usedOf(n, k, held)
-		used = append(used, append([]string{text}, instancesOf(n, k, held)...)...)
+		used = append(used, append([]string{text}, instancesOf(k, held)...)...)
 		total[k.Name] += count
 		if k.Shared {
 			continue
@@ -119,7 +119,7 @@ func usedOf(n *state.Node, k *state.Kind, held []*pb.GresDevice) (text string, c
 }
 
 // instancesOf are the MIG instances that jobs hold of the GPUs of a kind, by type: "gpu:a100_3g.20gb:2(IDX:8,12)".
-func instancesOf(n *state.Node, k *state.Kind, held []*pb.GresDevice) []string {
+func instancesOf(k *state.Kind, held []*pb.GresDevice) []string {
 	index := map[string]state.Cores{}
 	var order []string
 	for _, d := range held {

@@ -38,7 +38,7 @@ func commandPage(c cli.Page) *page {
 	}
 	p.fields(c.Name)
 	p.rest(last...)
-	p.environment(c.Name, &c.Page)
+	p.environment(&c.Page)
 	p.common("FILES")
 	if c.Examples != "" {
 		p.section1("EXAMPLES")
@@ -86,7 +86,7 @@ func written(o *command.Option) string {
 }
 
 // environment writes the variables: those of the options, and those of the page's file.
-func (p *page) environment(name string, c *command.Page) {
+func (p *page) environment(c *command.Page) {
 	p.section1("ENVIRONMENT")
 	for i := range c.Options {
 		o := &c.Options[i]

@@ -87,7 +87,7 @@ func (p *pool) take(ctx context.Context) (*shim, error) {
 	if closed {
 		return nil, errors.New("the runner has been closed")
 	}
-	return p.start(ctx)
+	return p.start()
 }
 
 func (p *pool) put(s *shim) {
@@ -123,7 +123,7 @@ func (p *pool) fill(ctx context.Context) {
 	n := p.r.o.MinIdle - len(p.idle)
 	p.mu.Unlock()
 	for ; n > 0 && ctx.Err() == nil; n-- {
-		s, err := p.start(ctx)
+		s, err := p.start()
 		if err != nil {
 			p.r.log.Error("cannot keep a shim ready", "err", err)
 			return
@@ -160,7 +160,7 @@ func (p *pool) close() {
 }
 
 // start makes the socket, so that it can be called at once, and gives it to a new shim in a session of its own.
-func (p *pool) start(ctx context.Context) (*shim, error) {
+func (p *pool) start() (*shim, error) {
 	dir, err := os.Open(p.dir)
 	if err != nil {
 		return nil, err

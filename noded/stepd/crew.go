@@ -206,7 +206,7 @@ func (c *crew) begin() {
 	c.pmi.begin()
 	c.pmix.begin()
 	go func() {
-		_ = c.wire.message(stepwire.Started, stepwire.All, started)
+		_ = c.wire.message(stepwire.Started, started)
 		for _, s := range c.streams {
 			go func() {
 				s.pump(c.wire)
@@ -294,7 +294,7 @@ func (c *crew) tellExits() {
 				}
 				return same
 			})
-			_ = c.wire.message(stepwire.Exit, stepwire.All, msg)
+			_ = c.wire.message(stepwire.Exit, msg)
 		}
 		c.mu.Lock()
 		c.exiting = len(c.exits) > 0 // now that all have been told: drain waits for it
@@ -387,13 +387,13 @@ func (c *crew) part(rec *pb.ExitRecord, failed bool) {
 		if syscall.WaitStatus(rec.WaitStatus).Exited() && rec.Verdict == pb.VerdictExited {
 			f.Errno = uint32(syscall.WaitStatus(rec.WaitStatus).ExitStatus())
 		}
-		_ = c.wire.message(stepwire.Failed, stepwire.All, f)
+		_ = c.wire.message(stepwire.Failed, f)
 	}
 	ended := &pb.StepEnded{Verdict: rec.Verdict, Detail: rec.Detail, WaitStatus: rec.WaitStatus}
 	if failed && rec.Verdict == pb.VerdictLaunchFailed {
 		ended.Detail = "" // it has been said
 	}
-	_ = c.wire.message(stepwire.Ended, stepwire.All, ended)
+	_ = c.wire.message(stepwire.Ended, ended)
 	c.wire.settle()
 	_ = c.wire.conn.CloseWrite()
 	_ = c.wire.conn.NetConn().SetReadDeadline(time.Now().Add(partingFor))

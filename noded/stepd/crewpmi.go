@@ -292,7 +292,7 @@ func meetAt(ctx context.Context, address string, conf *tls.Config, hello *pb.Ste
 	}
 	w := newWire(conn)
 	_ = conn.SetDeadline(time.Now().Add(reachFor))
-	err = w.message(stepwire.Hello, stepwire.All, &pb.StepHello{NodeIndex: hello.NodeIndex, Pmi: true})
+	err = w.message(stepwire.Hello, &pb.StepHello{NodeIndex: hello.NodeIndex, Pmi: true})
 	_ = conn.SetDeadline(time.Time{})
 	if err != nil {
 		_ = conn.NetConn().Close()

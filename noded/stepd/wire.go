@@ -186,7 +186,7 @@ func dial(ctx context.Context, address string, conf *tls.Config) (*tls.Conn, err
 
 // greet says who this is, and reads StepWork.
 func (w *wire) greet(hello *pb.StepHello) (*pb.StepWork, error) {
-	if err := w.message(stepwire.Hello, stepwire.All, hello); err != nil {
+	if err := w.message(stepwire.Hello, hello); err != nil {
 		return nil, err
 	}
 	if hello.Watcher {
@@ -230,13 +230,13 @@ func (w *wire) read(h stepwire.Header) ([]byte, error) {
 	return b, nil
 }
 
-// message sends a frame. The error says that the connection has ended, now or before.
-func (w *wire) message(kind stepwire.Kind, task uint32, m proto.Message) error {
+// message sends a frame that concerns all tasks. The error says that the connection has ended, now or before.
+func (w *wire) message(kind stepwire.Kind, m proto.Message) error {
 	raw, err := proto.Marshal(m)
 	if err != nil || len(raw) > stepwire.MaxPayload {
 		return fmt.Errorf("cannot send a message of %d bytes: %w", len(raw), err)
 	}
-	return w.frame(kind, task, raw)
+	return w.frame(kind, stepwire.All, raw)
 }
 
 var errWireDead = errors.New("the connection to srun has ended")

@@ -103,7 +103,7 @@ func (v *vars) gres(l *pb.LaunchSpec, g Gres) {
 	if len(gpus) == 0 {
 		v.noGPU(g)
 	} else {
-		v.gpus(gpus, g)
+		v.gpus(gpus)
 		v.visible(gpus, g)
 	}
 	v.others(has, g)
@@ -113,13 +113,13 @@ func (v *vars) gres(l *pb.LaunchSpec, g Gres) {
 func (v *vars) gresOfHook(l *pb.LaunchSpec, g Gres) {
 	g.Closed, g.UUIDs = false, false
 	if gpus := gpusOf(here(l), g.Devices); len(gpus) > 0 {
-		v.gpus(gpus, g)
+		v.gpus(gpus)
 		v.visible(gpus, g)
 	}
 }
 
 // gpus are Slurm's own variables.
-func (v *vars) gpus(gpus []gpu, g Gres) {
+func (v *vars) gpus(gpus []gpu) {
 	whole, index := uint64(0), []string(nil)
 	var shards, mps, of uint64
 	for _, x := range gpus {

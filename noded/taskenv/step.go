@@ -71,7 +71,7 @@ func (v *vars) stepGres(here *pb.StepNode, g Gres) {
 		v.noGPU(g)
 	} else {
 		of := &vars{}
-		of.gpus(gpus, g)
+		of.gpus(gpus)
 		for _, kv := range of.list { // SLURM_JOB_GPUS stays the job's
 			name, value, _ := strings.Cut(kv, "=")
 			if name == "SLURM_JOB_GPUS" {

@@ -173,7 +173,7 @@ func (p *Profile) Window(from, lengthS, latest int64, scratch []int64, fits func
 		if j == len(p.t) && i == j-1 {
 			return start, Forever, true
 		}
-		return start, p.slide(i, j, start, lengthS, scratch, fits), true
+		return start, p.slide(i, j, lengthS, scratch, fits), true
 	}
 	return 0, 0, false
 }
@@ -206,7 +206,7 @@ func (p *Profile) after(i, j int, fits func([]int64) bool) int {
 // slide is how late a start in step i may be, given that a window up to step j
 // fits: the end of the step, or earlier when the window would reach a step
 // that spoils it.
-func (p *Profile) slide(i, j int, start, lengthS int64, scratch []int64, fits func([]int64) bool) int64 {
+func (p *Profile) slide(i, j int, lengthS int64, scratch []int64, fits func([]int64) bool) int64 {
 	last := Forever
 	if i+1 < len(p.t) {
 		last = p.t[i+1]

@@ -261,8 +261,8 @@ func (e *edit) checkFlags() *pb.Problem {
 		}
 	}
 	parts := len(e.cores)+len(e.gres)+len(r.Parts) > 0
-	no := func(format string, args ...any) *pb.Problem {
-		return pb.NewProblem(pb.CodeNotSupported, format, args...)
+	no := func(text string) *pb.Problem {
+		return pb.NewProblem(pb.CodeNotSupported, "%s", text)
 	}
 	switch {
 	case times > 1:

@@ -33,10 +33,13 @@ func (e *Env) Exit(err error) int {
 	return 1
 }
 
-func (e *Env) PrintVersion() error {
-	fmt.Fprint(e.Stdout, version.Interface())
+// Print answers --help and the like: it writes a text and gives the exit that goes with it.
+func (e *Env) Print(text string) error {
+	fmt.Fprint(e.Stdout, text)
 	return ExitCode(0)
 }
+
+func (e *Env) PrintVersion() error { return e.Print(version.Interface()) }
 
 // Failf prints an error and gives the exit that goes with it.
 func (e *Env) Failf(text string, args ...any) error {

@@ -24,6 +24,16 @@ func NamesOf(options []Option) []opt.Name {
 	return names
 }
 
+// Options reads a command line. set is called for each option in turn, by the name of its row; the words that are no options are returned.
+func (e *Env) Options(options []Option, argv []string, set func(name string, h opt.Hit) error) (words []string, err error) {
+	names := NamesOf(options)
+	hits, words, err := e.Scan(names, argv, true)
+	for i := 0; err == nil && i < len(hits); i++ {
+		err = set(Canonical(&names[hits[i].Index]), hits[i])
+	}
+	return words, err
+}
+
 // JoinOptional puts the word after -j or -s to it: Slurm takes it although the argument is optional.
 func JoinOptional(names []opt.Name, argv []string) []string {
 	var out []string

@@ -21,7 +21,7 @@ type Page struct {
 type Block struct{ Title, Text string }
 
 // Help is what --help prints.
-func (p *Page) Help() string {
+func (p Page) Help() string {
 	var b strings.Builder
 	b.WriteString(strings.TrimSuffix(p.Usage, "\n") + "\n\n" + strings.TrimSuffix(p.About, "\n") + "\n\n")
 	if p.Title != "" {

@@ -130,16 +130,10 @@ var Options = [...]command.Option{
 
 // parse reads environment and command line.
 func parse(env *command.Env, argv []string) (*options, error) {
-	names := command.NamesOf(Options[:])
-	hits, rest, err := env.Scan(names, argv, true)
+	o := &options{delimiter: "|", steps: map[string][]string{}}
+	rest, err := env.Options(Options[:], argv, func(name string, h opt.Hit) error { return o.set(env, name, h) })
 	if err != nil {
 		return nil, err
-	}
-	o := &options{delimiter: "|", steps: map[string][]string{}}
-	for _, h := range hits {
-		if err := o.set(env, command.Canonical(&names[h.Index]), h); err != nil {
-			return nil, err
-		}
 	}
 	if len(rest) > 0 {
 		env.Errorf("Unknown arguments:")
@@ -190,8 +184,7 @@ func (o *options) set(env *command.Env, name string, h opt.Hit) error {
 	case "group":
 		return o.groups(env, h.Value)
 	case "help":
-		fmt.Fprint(env.Stdout, help())
-		return command.ExitCode(0)
+		return env.Print(Page().Help())
 	case "helpformat":
 		o.helpFields = true
 	case "jobs":
@@ -246,8 +239,7 @@ func (o *options) setMore(env *command.Env, name string, h opt.Hit) (err error) 
 	case "units":
 		return o.setUnits(env, h.Value)
 	case "usage":
-		fmt.Fprint(env.Stdout, usage)
-		return command.ExitCode(0)
+		return env.Print(usage)
 	case "verbose":
 		o.verbose = true
 	case "version":

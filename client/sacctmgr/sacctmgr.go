@@ -89,11 +89,6 @@ which everybody belongs, and one QOS, "normal".
 	}
 }
 
-func help() string {
-	p := Page()
-	return p.Help()
-}
-
 // entityList is what a real sacctmgr says of an entity that it does not know.
 const entityList = `Input line must include "Account", "Association", "Cluster", "Configuration",
 "Event", "Federation", "Problem", "QOS", "Resource", "Reservation",
@@ -102,20 +97,13 @@ const entityList = `Input line must include "Account", "Association", "Cluster",
 
 // Main runs one sacctmgr command line.
 func Main(env *command.Env, args []string) int {
-	names := command.NamesOf(Options[:])
-	hits, words, err := env.Scan(names, args, true)
-	if err != nil {
-		return env.Exit(err)
-	}
 	m := &run{env: env}
-	for _, h := range hits {
-		switch command.Canonical(&names[h.Index]) {
+	words, err := env.Options(Options[:], args, func(name string, _ opt.Hit) error {
+		switch name {
 		case "help", "usage":
-			fmt.Fprint(env.Stdout, help())
-			return 0
+			return env.Print(Page().Help())
 		case "version":
-			_ = env.PrintVersion()
-			return 0
+			return env.PrintVersion()
 		case "noheader":
 			m.noHeader = true
 		case "parsable":
@@ -129,9 +117,12 @@ func Main(env *command.Env, args []string) int {
 		case "readonly":
 			m.readonly = true
 		case "json", "yaml":
-			env.Errorf("--%s is not supported; -P gives every field", names[h.Index].Long)
-			return 1
+			return env.Failf("--%s is not supported; -P gives every field", name)
 		}
+		return nil
+	})
+	if err != nil {
+		return env.Exit(err)
 	}
 	if len(words) == 0 {
 		env.Errorf("there is no interactive mode; say what to show, for instance: sacctmgr show user")
@@ -148,7 +139,7 @@ func (m *run) verb(verb string, words []string) int {
 	case slices.Contains([]string{"verbose", "quiet", "oneliner", "associations", "readonly"}, lower):
 		return 0
 	case lower == "help":
-		fmt.Fprint(m.env.Stdout, help())
+		fmt.Fprint(m.env.Stdout, Page().Help())
 		return 0
 	case lower == "version":
 		_ = m.env.PrintVersion()

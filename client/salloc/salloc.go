@@ -44,8 +44,7 @@ func info(hits []opt.Hit) string {
 	for _, h := range hits {
 		switch opt.Options[h.Index].Long {
 		case "help":
-			p := Page()
-			return p.Help()
+			return Page().Help()
 		case "usage":
 			return usage()
 		case "version":

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/format"
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/sattach/about"
 	"github.com/sluice-hpc/sluice/client/view"
 	"github.com/sluice-hpc/sluice/conf/jobid"
@@ -66,14 +67,9 @@ func Main(env *command.Env, args []string) int {
 }
 
 func parse(env *command.Env, args []string) (*options, error) {
-	names := command.NamesOf(about.Options[:])
-	hits, rest, err := env.Scan(names, args, true)
-	if err != nil {
-		return nil, err
-	}
 	o := &options{in: -1, out: -1, err: -1}
-	for _, h := range hits {
-		switch name := command.Canonical(&names[h.Index]); name {
+	rest, err := env.Options(about.Options[:], args, func(name string, h opt.Hit) (err error) {
+		switch name {
 		case "input-filter":
 			o.in, err = task(env, name, h.Value)
 		case "output-filter":
@@ -91,18 +87,16 @@ func parse(env *command.Env, args []string) (*options, error) {
 		case "verbose":
 			o.verbose++
 		case "help":
-			p := about.Page()
-			_, err = io.WriteString(env.Stdout, p.Help())
-			err = errors.Join(err, command.ExitCode(0))
+			return env.Print(about.Page().Help())
 		case "usage":
-			_, _ = io.WriteString(env.Stdout, about.Usage)
-			err = command.ExitCode(0)
+			return env.Print(about.Usage)
 		case "version":
-			err = env.PrintVersion()
+			return env.PrintVersion()
 		}
-		if err != nil {
-			return nil, err
-		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	if len(rest) != 1 {
 		return nil, misused(env, "too many parameters")

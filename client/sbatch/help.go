@@ -28,8 +28,3 @@ descending order of precedence.`,
   sbatch --signal=B:USR1@120 --requeue job.sh  warn the script two minutes before its time limit
 `}
 }
-
-func help() string {
-	p := Page()
-	return p.Help()
-}

@@ -53,7 +53,7 @@ func info(hits []opt.Hit) string {
 	for _, h := range hits {
 		switch opt.Options[h.Index].Long {
 		case "help":
-			return help()
+			return Page().Help()
 		case "usage":
 			return usage()
 		case "version":

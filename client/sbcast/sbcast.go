@@ -40,8 +40,7 @@ func Main(env *command.Env, args []string) int {
 	for _, h := range hits {
 		switch about.Options[h.Index].Long {
 		case "help":
-			p := about.Page()
-			_, _ = io.WriteString(env.Stdout, p.Help())
+			_, _ = io.WriteString(env.Stdout, about.Page().Help())
 			return 0
 		case "usage":
 			_, _ = io.WriteString(env.Stdout, about.Usage)

@@ -63,8 +63,3 @@ KillWait seconds have passed. All filters given must match.`,
 `,
 	}
 }
-
-func help() string {
-	p := Page()
-	return p.Help()
-}

@@ -34,7 +34,7 @@ func Main(env *command.Env, args []string) int {
 	for _, h := range hits {
 		switch Options[h.Index].Long {
 		case "help":
-			_, _ = io.WriteString(env.Stdout, help())
+			_, _ = io.WriteString(env.Stdout, Page().Help())
 			return 0
 		case "usage":
 			_, _ = io.WriteString(env.Stdout, usage)

@@ -128,11 +128,6 @@ func Page() command.Page {
 `}
 }
 
-func help() string {
-	p := Page()
-	return p.Help()
-}
-
 // errorText is what a number means: one of Slurm's, or of the system's.
 func errorText(n uint32) string {
 	if text := msg.NewProblem(msg.Code(n), "").GetPhrase(); text != "" {

@@ -126,7 +126,7 @@ func (c *control) option(long, value string) (done bool, exit int) {
 	case "verbose":
 		c.opts.verbose++
 	case "help", "usage":
-		_, _ = io.WriteString(c.env.Stdout, help())
+		_, _ = io.WriteString(c.env.Stdout, Page().Help())
 		return true, 0
 	case "version":
 		_, _ = io.WriteString(c.env.Stdout, version.Interface())
@@ -320,7 +320,7 @@ func (c *control) version([]string) int {
 }
 
 func (c *control) help([]string) int {
-	_, _ = io.WriteString(c.env.Stdout, help())
+	_, _ = io.WriteString(c.env.Stdout, Page().Help())
 	return 0
 }
 

@@ -58,11 +58,6 @@ scancel of such a job ends it for good and comments its lines out with "#DISABLE
 	}
 }
 
-func help() string {
-	p := Page()
-	return p.Help()
-}
-
 // run is one run of scrontab.
 type run struct {
 	env            *command.Env
@@ -99,12 +94,8 @@ func Main(env *command.Env, args []string) int {
 }
 
 func (r *run) parse(args []string) error {
-	hits, rest, err := r.env.Scan(command.NamesOf(Options[:]), args, true)
-	if err != nil {
-		return err
-	}
-	for _, h := range hits {
-		switch name := Options[h.Index].Long; name {
+	rest, err := r.env.Options(Options[:], args, func(name string, h opt.Hit) error {
+		switch name {
 		case "edit", "list", "remove":
 			if r.verb != 0 && r.verb != name[0] {
 				return r.env.Failf("-e, -l and -r are mutually exclusive")
@@ -117,16 +108,17 @@ func (r *run) parse(args []string) error {
 		case "verbose":
 			r.verbose = true
 		case "help":
-			_, _ = io.WriteString(r.env.Stdout, help())
-			return command.ExitCode(0)
+			return r.env.Print(Page().Help())
 		case "usage":
-			_, _ = io.WriteString(r.env.Stdout, usage)
-			return command.ExitCode(0)
+			return r.env.Print(usage)
 		case "version":
 			return r.env.PrintVersion()
 		}
-	}
+		return nil
+	})
 	switch {
+	case err != nil:
+		return err
 	case len(rest) > 1, len(rest) == 1 && r.verb != 0:
 		return r.env.Failf("too many arguments; see scrontab --help")
 	case len(rest) == 1:

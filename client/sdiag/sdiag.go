@@ -53,11 +53,6 @@ func Page() command.Page {
 	}
 }
 
-func help() string {
-	p := Page()
-	return p.Help()
-}
-
 // run is a parsed command line of sdiag.
 type run struct {
 	reset    bool
@@ -106,22 +101,16 @@ func Main(env *command.Env, args []string) int {
 
 func parse(env *command.Env, args []string) (*run, error) {
 	o := &run{clusters: env.Getenv("SLURM_CLUSTERS")}
-	hits, _, err := env.Scan(command.NamesOf(Options[:]), args, true)
-	if err != nil {
-		return nil, err
-	}
-	for _, h := range hits {
-		switch name := command.Canonical(&Options[h.Index].Name); name {
+	_, err := env.Options(Options[:], args, func(name string, h opt.Hit) (err error) {
+		switch name {
 		case "clusters":
 			o.clusters = h.Value
 		case "help":
-			_, _ = io.WriteString(env.Stdout, help())
-			return nil, command.ExitCode(0)
+			return env.Print(Page().Help())
 		case "usage":
-			_, _ = io.WriteString(env.Stdout, usage)
-			return nil, command.ExitCode(0)
+			return env.Print(usage)
 		case "version":
-			return nil, env.PrintVersion()
+			return env.PrintVersion()
 		case "reset":
 			o.reset = true
 		case "sort-by-id":
@@ -131,10 +120,12 @@ func parse(env *command.Env, args []string) (*run, error) {
 		case "sort-by-time2":
 			o.sort = 'T'
 		case "json", "yaml":
-			if o.document, err = view.DocumentOption(env, name, h.Value); err != nil {
-				return nil, err
-			}
+			o.document, err = view.DocumentOption(env, name, h.Value)
 		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return o, env.CheckClusters(o.clusters)
 }

@@ -37,37 +37,27 @@ JOB is 12 or 12_3. A running job is shown with the figures so far, an array as a
 	}
 }
 
-func help() string {
-	p := Page()
-	return p.Help()
-}
-
 // Main runs one seff command line: the text of the tool of that name from Slurm's contribs, and what it does not say of GPUs.
 func Main(env *command.Env, args []string) int {
-	names := command.NamesOf(Options[:])
-	hits, words, err := env.Scan(names, args, true)
-	if err != nil {
-		return env.Exit(err)
-	}
 	summary := true
-	for _, h := range hits {
-		switch command.Canonical(&names[h.Index]) {
+	words, err := env.Options(Options[:], args, func(name string, h opt.Hit) error {
+		switch name {
 		case "help", "usage":
-			fmt.Fprint(env.Stdout, help())
-			return 0
+			return env.Print(Page().Help())
 		case "version":
-			_ = env.PrintVersion()
-			return 0
+			return env.PrintVersion()
 		case "tasks":
 			summary = false
 		case "clusters":
-			if err := env.CheckClusters(h.Value); err != nil {
-				return env.Exit(err)
-			}
+			return env.CheckClusters(h.Value)
 		}
+		return nil
+	})
+	if err != nil {
+		return env.Exit(err)
 	}
 	if len(words) != 1 {
-		fmt.Fprint(env.Stderr, help())
+		fmt.Fprint(env.Stderr, Page().Help())
 		return 1
 	}
 	ids, err := view.AttemptIDs(env, words[0], map[string][]string{})

@@ -24,8 +24,3 @@ func Page() command.Page {
 `,
 	}
 }
-
-func help() string {
-	p := Page()
-	return p.Help()
-}

@@ -76,11 +76,6 @@ begin time or a dependency, have no priority yet and are left out.`,
 	}
 }
 
-func help() string {
-	p := Page()
-	return p.Help()
-}
-
 // Main runs one sprio command line. What it prints and returns follows a real sprio, except that -M with this cluster's name works.
 func Main(env *command.Env, args []string) int {
 	o, err := parse(env, args)
@@ -218,11 +213,9 @@ func (o *options) set(env *command.Env, name string, h opt.Hit) error {
 	value := h.Value
 	switch name {
 	case "help":
-		fmt.Fprint(env.Stdout, help())
-		return command.ExitCode(0)
+		return env.Print(Page().Help())
 	case "usage":
-		fmt.Fprint(env.Stdout, usage)
-		return command.ExitCode(0)
+		return env.Print(usage)
 	case "version":
 		return env.PrintVersion()
 	case "clusters":

@@ -27,8 +27,3 @@ func Page() command.Page {
 `,
 	}
 }
-
-func help() string {
-	p := Page()
-	return p.Help()
-}

@@ -270,11 +270,9 @@ func (o *options) setMore(env *command.Env, name string, h opt.Hit) error {
 		o.document = kind
 		return err
 	case "help":
-		_, _ = io.WriteString(env.Stdout, help())
-		return command.ExitCode(0)
+		return env.Print(Page().Help())
 	case "usage":
-		_, _ = io.WriteString(env.Stdout, usage)
-		return command.ExitCode(0)
+		return env.Print(usage)
 	case "version":
 		return env.PrintVersion()
 	}

@@ -65,11 +65,6 @@ func Page() command.Page {
 	}
 }
 
-func help() string {
-	p := Page()
-	return p.Help()
-}
-
 // report is one command line.
 type report struct {
 	env                          *command.Env
@@ -106,8 +101,7 @@ func Main(env *command.Env, args []string) int {
 func (r *report) set(name, value string) error {
 	switch name {
 	case "help", "usage":
-		fmt.Fprint(r.env.Stdout, help())
-		return command.ExitCode(0)
+		return r.env.Print(Page().Help())
 	case "version":
 		return r.env.PrintVersion()
 	case "noheader":
@@ -151,7 +145,7 @@ func (r *report) command(words []string) int {
 		_ = r.env.PrintVersion()
 		return 0
 	case called(first, "help"):
-		fmt.Fprint(r.env.Stdout, help())
+		fmt.Fprint(r.env.Stdout, Page().Help())
 		return 0
 	case called(first, "exit"), called(first, "quit"):
 		return 0

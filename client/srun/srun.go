@@ -48,8 +48,7 @@ func info(hits []opt.Hit) string {
 	for _, h := range hits {
 		switch opt.Options[h.Index].Long {
 		case "help":
-			p := about.Page()
-			return p.Help()
+			return about.Page().Help()
 		case "usage":
 			return about.Usage()
 		case "version":

@@ -54,11 +54,6 @@ share, and accounts that jobs named with --account are shown below it.`,
 	}
 }
 
-func help() string {
-	p := Page()
-	return p.Help()
-}
-
 type field struct {
 	name  string
 	width int // negative: to the left
@@ -180,8 +175,7 @@ func parse(env *command.Env, args []string) (*options, error) {
 func (o *options) set(name, value string) error {
 	switch name {
 	case "help", "usage":
-		fmt.Fprint(o.env.Stdout, help())
-		return command.ExitCode(0)
+		return o.env.Print(Page().Help())
 	case "version":
 		return o.env.PrintVersion()
 	case "helpformat":

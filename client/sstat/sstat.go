@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -67,11 +66,6 @@ func Page() command.Page {
 
 `,
 	}
-}
-
-func help() string {
-	p := Page()
-	return p.Help()
 }
 
 // Main runs one sstat command line.
@@ -212,16 +206,10 @@ func (o *options) wants(r acct.Row, all []acct.Row) bool {
 }
 
 func parse(env *command.Env, args []string) (*options, error) {
-	names := command.NamesOf(Options[:])
-	hits, rest, err := env.Scan(names, args, true)
+	o := &options{fields: acct.LiveFormat, steps: map[string][]string{}}
+	rest, err := env.Options(Options[:], args, func(name string, h opt.Hit) error { return o.set(env, name, h.Value) })
 	if err != nil {
 		return nil, err
-	}
-	o := &options{fields: acct.LiveFormat, steps: map[string][]string{}}
-	for _, h := range hits {
-		if err := o.set(env, command.Canonical(&names[h.Index]), h.Value); err != nil {
-			return nil, err
-		}
 	}
 	for _, word := range rest { // a job may stand without -j
 		if err := o.jobs(env, word); err != nil {
@@ -242,11 +230,9 @@ func (o *options) set(env *command.Env, name, value string) error {
 		view.PrintNames(env, acct.LiveNames(), 19)
 		return command.ExitCode(0)
 	case "help":
-		fmt.Fprint(env.Stdout, help())
-		return command.ExitCode(0)
+		return env.Print(Page().Help())
 	case "usage":
-		fmt.Fprint(env.Stdout, usage)
-		return command.ExitCode(0)
+		return env.Print(usage)
 	case "version":
 		return env.PrintVersion()
 	case "pidformat":

@@ -62,7 +62,7 @@ func (w *witness) restored(v *state.View) {
 		w.harmed[attemptOf(j)] = restoredWhy
 		w.began[j.Id] = true
 		if state.Pending(j) {
-			w.waited[j.Id] = max(j.MadeSeq, j.Epoch)
+			w.waited[j.Id] = j
 		}
 	}
 	for all := range v.AllSteps() {
@@ -92,6 +92,7 @@ func (w *witness) restored(v *state.View) {
 		}
 	}
 	for _, n := range v.Nodes() {
+		w.heard[n.Name] = n.ToldSeq
 		w.link(n, w.s.now)
 		w.wake(n, 0)
 	}
@@ -117,21 +118,31 @@ func (w *witness) startedLost(at stepAt) {
 	}
 }
 
+// missed tells of a step whether it began after all that the backup knew of its job, in a time that was taken back.
+func (w *witness) missed(at stepAt) bool {
+	j := w.waited[at.Job]
+	return j != nil && at.Epoch > max(j.MadeSeq, j.Epoch) && w.takenBack(at.Epoch)
+}
+
+// settled tells of such a step whether the backup had its node's word on it, and nothing was left to be done about it.
+func (w *witness) settled(at stepAt) bool {
+	return at.Epoch <= w.heard[at.node] && at.Epoch != w.waited[at.Job].Lost.GetKey().GetEpoch()
+}
+
 // cameTo is what the script of a job that waited in the backup came to in the time that was taken back, as its node knows it; nil: nobody
 // knows of an end, or it may be started again because somebody has said so.
 func (w *witness) cameTo(id uint32) *pb.ExitRecord {
-	since, waited := w.waited[id]
-	if !waited || len(w.outcomes[id]) > 0 {
+	if len(w.outcomes[id]) > 0 {
 		return nil
 	}
 	var last *step
 	for at, st := range w.steps {
-		if at.Job == id && at.Holder() && at.Epoch > since && w.takenBack(at.Epoch) &&
+		if at.Job == id && at.Holder() && w.missed(at) &&
 			(last == nil || at.Epoch > last.at.Epoch || at.Epoch == last.at.Epoch && at.Step == pb.BatchStep) {
 			last = st
 		}
 	}
-	if last == nil || last.rec == nil || last.at.Epoch < w.givenUp[last.at.node] || last.at.Step != pb.BatchStep {
+	if last == nil || last.rec == nil || last.at.Epoch < w.givenUp[last.at.node] || w.settled(last.at) || last.at.Step != pb.BatchStep {
 		return nil
 	}
 	if !last.wiped && endedItself(last.rec) {

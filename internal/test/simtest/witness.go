@@ -44,10 +44,11 @@ type witness struct {
 	givenBack  map[uint32]uint32      // allocations without a script that were, with the status
 	boots      map[attemptNode]string // boot that the share was given on
 	stats      Stats
-	fresh      bool              // a backup was restored: it has not seen a state yet
-	waited     map[uint32]uint64 // jobs that waited in it, with the last commit in which something of them had begun
-	givenUp    map[string]uint64 // nodes that an administrator has answered for, and up to which commit
-	told       map[stepAt]bool   // what accounting has heard since, of jobs that were not in it
+	fresh      bool                     // a backup was restored: it has not seen a state yet
+	waited     map[uint32]*pb.JobRecord // jobs that waited in it, as they were
+	heard      map[string]uint64        // up to which commit nodes had told in it what they ran
+	givenUp    map[string]uint64        // nodes that an administrator has answered for, and up to which commit
+	told       map[stepAt]bool          // what accounting has heard since, of jobs that were not in it
 
 	unlinked, outage map[string]int64 // since when, and for how long, a node is or was without a stream
 	downing          map[string]int   // orders to set a node DOWN that are under way
@@ -97,7 +98,7 @@ func newWitness(s *sim) *witness {
 		boots: map[attemptNode]string{}, stats: Stats{Ends: map[string]int{}, Seen: map[string]int{}},
 		unlinked: map[string]int64{}, outage: map[string]int64{}, downing: map[string]int{},
 		wakes: map[string]began{}, overdue: map[string]bool{},
-		waited: map[uint32]uint64{}, givenUp: map[string]uint64{}}
+		waited: map[uint32]*pb.JobRecord{}, heard: map[string]uint64{}, givenUp: map[string]uint64{}}
 }
 
 func attemptOf(j *pb.JobRecord) attempt { return attempt{j.Id, j.Attempt, j.Epoch} }
@@ -155,7 +156,7 @@ func (w *witness) started(m *machine, sh *shim, l *pb.LaunchSpec) {
 // itself never runs two attempts of a job.
 func (w *witness) beside(st, o *step) {
 	excused := w.isExcused(o.at) || w.isExcused(st.at)
-	if since, waited := w.waited[o.at.Job]; waited && o.at.Epoch > since && w.takenBack(o.at.Epoch) && o.at.Epoch >= w.givenUp[o.at.node] {
+	if w.missed(o.at) && o.at.Epoch >= w.givenUp[o.at.node] {
 		excused = false // all nodes have been heard
 	}
 	if o.at.Job == st.at.Job && o.at.attempt() != st.at.attempt() && (!excused || o.at.node == st.at.node) {

@@ -89,8 +89,8 @@ func TestFullConfiguration(t *testing.T) {
 	if c.Cgroup.CgroupPlugin != "cgroup/v1" || !c.Cgroup.Given("cgroupplugin") || c.Cgroup.Given("ConstrainCores") {
 		t.Errorf("cgroup.conf: %+v", c.Cgroup)
 	}
-	p, ok := c.defaultPartition()
-	if !ok || p.Name != "debug" || p.MaxTimeMin != 1440 || p.DefaultTimeMin != 30 ||
+	p := c.partition["debug"]
+	if !p.Default || p.MaxTimeMin != 1440 || p.DefaultTimeMin != 30 ||
 		!slices.Equal(p.Nodes, []string{"n1", "n2", "n3", "n4"}) {
 		t.Errorf("debug is %+v", p)
 	}
@@ -454,8 +454,8 @@ func TestWarnings(t *testing.T) {
 	if c.Warnings.Error() != want {
 		t.Errorf("warnings: %v", c.Warnings)
 	}
-	if p, _ := c.defaultPartition(); p.Name != "q" || c.MinJobAgeSec != 6 {
-		t.Errorf("default partition %s, MinJobAge %d", p.Name, c.MinJobAgeSec)
+	if p := c.partition["q"]; !p.Default || c.MinJobAgeSec != 6 {
+		t.Errorf("default partition %t, MinJobAge %d", p.Default, c.MinJobAgeSec)
 	}
 	c = mustLoad(t, head+"NodeName=n1 Gres=gpu:1\nPartitionName=p Nodes=ALL Default=YES\n")
 	if c.Warnings.Error() != "/etc/slurm.conf:3: generic resource gpu is not one of GresTypes= (add it to GresTypes)" {
@@ -646,14 +646,4 @@ func formatPairs(pairs []Pair) string {
 		fmt.Fprintf(&b, "%-23s = %s\n", p.Key, p.Value)
 	}
 	return b.String()
-}
-
-// defaultPartition gives the partition of jobs that name none.
-func (c *Config) defaultPartition() (*Partition, bool) {
-	for _, p := range c.Partitions {
-		if p.Default {
-			return p, true
-		}
-	}
-	return nil, false
 }

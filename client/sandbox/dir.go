@@ -206,8 +206,9 @@ func (d Dir) makeFolders() error {
 
 const lockPatience = 300 * time.Millisecond
 
-// lock keeps two commands from working on one cluster at once. The kernel releases it when the process ends.
-func (d Dir) lock() (release func(), err error) {
+// lock keeps two commands from working on one cluster at once. The kernel releases it when the file is closed, which those who
+// inherit it must do too.
+func (d Dir) lock() (*os.File, error) {
 	f, err := os.OpenFile(d.join(lockFile), os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock the cluster in %s: %w", d, err)
@@ -226,5 +227,5 @@ func (d Dir) lock() (release func(), err error) {
 		f.Close()
 		return nil, fmt.Errorf("cannot lock the cluster in %s: `sluice down --wipe` has just removed it; try again", d)
 	}
-	return func() { f.Close() }, nil
+	return f, nil
 }

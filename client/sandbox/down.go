@@ -60,11 +60,11 @@ func Down(ctx context.Context, o DownOptions) (*Stopped, error) {
 	if _, absent := os.Lstat(d.recordFile()); errors.Is(absent, fs.ErrNotExist) && len(d.find()) == 0 {
 		return &Stopped{Dir: string(d)}, d.removeRest(o.Wipe)
 	}
-	release, err := d.lock()
+	lock, err := d.lock()
 	if err != nil {
 		return nil, err
 	}
-	defer release()
+	defer lock.Close()
 	rec, damage := d.load()
 	w := &downer{o: o, dir: d, rec: rec, out: &Stopped{Dir: string(d)}}
 	if rec == nil { // lost or damaged: the daemons are found all the same
@@ -105,11 +105,11 @@ func (d Dir) removeRest(wipe bool) error {
 	if !wipe || d.checkEmpty() != nil {
 		return nil
 	}
-	release, err := d.lock()
+	lock, err := d.lock()
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer lock.Close()
 	if _, absent := os.Lstat(d.recordFile()); !errors.Is(absent, fs.ErrNotExist) {
 		return fmt.Errorf("cannot wipe %s: `sluice up` has just made a cluster there; try again", d)
 	}

@@ -23,10 +23,11 @@ func (u *upper) wait(ctx context.Context) (remarks []string, err error) {
 	defer cancel()
 	last := "the controller has not answered yet"
 	slowest := 100*time.Millisecond + time.Duration(len(u.plan.nodes()))*100*time.Microsecond // a list of many takes the controller's time
+	var waiting []string
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, slowest) {
 		nodes, err := listNodes(ctx, u.dir.socket())
 		if err == nil {
-			waiting, remarks := u.judge(nodes)
+			waiting, remarks = u.judge(nodes)
 			if len(waiting) == 0 {
 				return remarks, nil
 			}
@@ -36,7 +37,7 @@ func (u *upper) wait(ctx context.Context) (remarks []string, err error) {
 		}
 		u.say("%s", last)
 		if err := u.pause(ctx, pause); err != nil {
-			return nil, fmt.Errorf("%w\n%s", err, u.logs(last))
+			return nil, fmt.Errorf("%w\n%s", err, u.logs(last, waiting))
 		}
 	}
 }
@@ -60,8 +61,14 @@ func (u *upper) pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// logs is what a failed start adds to its error: how far it came, and where to read on.
-func (u *upper) logs(last string) string {
+// logs is what a failed start adds to its error: how far it came, what the daemon of the first node that is waited for wrote last, and
+// where to read on.
+func (u *upper) logs(last string, waiting []string) string {
+	for _, c := range u.started {
+		if len(waiting) > 0 && c.name == nodeDaemonName(waiting[0]) {
+			last += "\n" + c.logEnd()
+		}
+	}
 	return last + "\nlogs: " + u.dir.join("log")
 }
 

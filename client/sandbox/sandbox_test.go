@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -251,19 +252,57 @@ func TestOneCommandAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	release, err := dir.lock()
+	lock, err := dir.lock()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Up(context.Background(), UpOptions{Dir: string(dir)}); err == nil || !strings.Contains(err.Error(), "is running") {
 		t.Errorf("Up beside another command: %v", err)
 	}
-	release()
+	lock.Close()
 	if again, err := dir.lock(); err != nil {
 		t.Error(err)
 	} else {
-		again()
+		again.Close()
 	}
+}
+
+// TestLockOutlivesItsCommand: what writes certificates for a command that was killed keeps the next one from beginning.
+func TestLockOutlivesItsCommand(t *testing.T) {
+	dir, _, err := openDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := dir.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctld, pidFile := filepath.Join(t.TempDir(), ctldName), filepath.Join(t.TempDir(), "pid")
+	script := "#!/bin/sh\nsleep 1000 >/dev/null 2>&1 &\necho $! >" + pidFile + "\nexit 1\n"
+	if err := os.WriteFile(ctld, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	u := &upper{dir: dir, lock: lock, plan: &plan{conf: &conf.Config{ClusterName: "c"}, ctld: ctld}}
+	if err := u.claim(&conf.Node{Name: "n1"}); err == nil {
+		t.Fatal("a failure was not noticed")
+	}
+	b, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock.Close()
+	if _, err := dir.lock(); err == nil || !strings.Contains(err.Error(), "is running") {
+		t.Errorf("locked beside a process that still writes: %v", err)
+	}
+	kill([]int{pid})
+	if lock, err = dir.lock(); err != nil {
+		t.Error(err)
+	}
+	lock.Close()
 }
 
 func TestClusterNamesTellFoldersApart(t *testing.T) {

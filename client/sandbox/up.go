@@ -84,13 +84,13 @@ func Up(ctx context.Context, o UpOptions) (*Started, error) {
 	if err := d.checkEmpty(); err != nil {
 		return nil, err
 	}
-	release, err := d.lock()
+	lock, err := d.lock()
 	if err != nil {
 		removeFolders(made)
 		return nil, err
 	}
-	defer release()
-	u := &upper{o: o, dir: d, made: made}
+	defer lock.Close()
+	u := &upper{o: o, dir: d, made: made, lock: lock}
 	return u.run(ctx)
 }
 
@@ -119,6 +119,7 @@ func (o *UpOptions) readPretend() error {
 type upper struct {
 	o       UpOptions
 	dir     Dir
+	lock    *os.File
 	made    []string // folders that this call made, down to dir
 	fresh   bool     // this call makes the cluster: when it fails, nothing of it is to stay
 	rec     *record
@@ -446,6 +447,9 @@ func (u *upper) claim(n *conf.Node) error {
 	cmd := exec.Command(u.plan.ctld, "--conf", u.plan.confPath, "issue",
 		"--new-authority", "--state", u.dir.state(), "--node", n.Name, "--out", u.dir.tls(n.Name))
 	cmd.Env = daemonEnv()
+	// When this command is killed the next one may delete all of this and begin anew: it waits until this process has died too, which
+	// would write the certificate of a dead authority among those of the new one.
+	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{u.lock}, &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot make the certificate of node %s: %s (%w)", n.Name, strings.TrimSpace(string(out)), err)
 	}
@@ -557,11 +561,11 @@ func failed(c *child) error {
 	if c.err != nil {
 		how = c.err.Error()
 	}
-	last := tail(c.log, 12)
-	if last == "" {
-		last = "(its log is empty)"
-	}
-	return fmt.Errorf("cannot keep %s running: %s\nthe end of %s:\n%s", c.name, how, c.log, indent(last))
+	return fmt.Errorf("cannot keep %s running: %s\n%s", c.name, how, c.logEnd())
+}
+
+func (c *child) logEnd() string {
+	return "the end of " + c.log + ":\n" + indent(cmp.Or(tail(c.log, 12), "(its log is empty)"))
 }
 
 func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }

@@ -37,7 +37,6 @@ var unusedFields = map[string]string{
 	"client/squeue.options.hide":          option,
 	"conf.Cgroup.File":                    confKept,
 	"conf.Config.GresFile":                confKept,
-	"conf.Config.JobDefaults":             confKept,
 	"conf.Config.PriorityWeightTRES":      confKept,
 	"conf.Ignored.Value":                  confKept,
 	"conf.Node.BcastAddr":                 confKept,

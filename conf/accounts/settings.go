@@ -150,7 +150,8 @@ var Table = []Setting{
 	{Name: "MaxTRESPerUser", Alias: names("MaxNodesPerUser MaxNodesPU"), Part: "node", On: QOS, Kind: Vector, Header: "MaxNodesPU",
 		Width: 10},
 	{Name: "MaxTRESPerAccount", Alias: names("MaxTRESPA"), On: QOS, Kind: Vector, Header: "MaxTRESPA", Width: 13},
-	{Name: "MaxTRESRunMinsPerUser", Alias: names("MaxTRESRunMinsPU"), On: QOS, Kind: Vector, Header: "MaxTRESRunMinsPU", Width: 15},
+	{Name: "MaxTRESRunMinsPerUser", Alias: names("MaxTRESRunMinsPU MaxTRESRunMins"), On: QOS, Kind: Vector,
+		Header: "MaxTRESRunMinsPU", Width: 15},
 	{Name: "MaxTRESRunMinsPerUser", Alias: names("MaxCPURunMins"), Part: "cpu", On: QOS, Kind: Vector, Header: "MaxCPURunMinsPU",
 		Width: 15},
 	{Name: "MaxTRESRunMinsPerAccount", Alias: names("MaxTRESRunMinsPA"), On: QOS, Kind: Vector, Header: "MaxTRESRunMinsPA", Width: 15},
@@ -162,6 +163,7 @@ var Table = []Setting{
 var inEffect = names(`Description Organization Parent DefaultAccount AdminLevel DefaultQOS QOS Fairshare Priority
 	GrpJobs GrpSubmitJobs GrpTRES GrpTRESMins GrpTRESRunMins GrpWall MaxJobs MaxSubmitJobs MaxTRESPerJob MaxTRESPerNode MaxTRESMinsPerJob MaxWall
 	MaxJobsPerUser MaxSubmitJobsPerUser MaxTRESPerUser MaxJobsPerAccount MaxSubmitJobsPerAccount MaxTRESPerAccount MinTRESPerJob
+	MaxTRESRunMinsPerUser MaxTRESRunMinsPerAccount
 	Preempt PreemptMode GraceTime PreemptExemptTime UsageFactor UsageThreshold
 	LimitHours DefaultPartition DefaultGPUType DefaultTime`)
 

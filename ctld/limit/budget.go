@@ -93,6 +93,17 @@ func (r *row) minutes(kind, noun string) string {
 		run = "Run"
 	}
 	switch {
+	case r.user, r.account:
+		if kind == "mem" {
+			noun = "Memory"
+		} else if kind == "billing" {
+			noun = "Billing"
+		}
+		per := "PerUser"
+		if r.account {
+			per = "PerAccount"
+		}
+		return noun + "RunMins" + per
 	case kind == "cpu":
 		return "CPU" + run + "MinutesLimit"
 	case kind == "mem" && !strings.HasPrefix(r.reason, "Assoc"):
@@ -105,21 +116,30 @@ func (r *row) minutes(kind, noun string) string {
 
 // usedOverTime is what is used under a limit over time. While that is not known, all of it: jobs wait until accounting has been read.
 func (l *Limit) usedOverTime(v *state.View, nowS int64) int64 {
-	lines, name := v.AssocTime(l.Assoc), l.name()
-	if l.QOS != 0 {
-		lines = v.QOSTime(l.QOS)
-	}
 	if l.Over == overRunning {
-		return lines.Left(name, nowS)
+		return l.running(v, nowS)
 	}
 	spent, known := l.spent(v, nowS)
 	if !known {
 		return l.Most
 	}
 	if l.Over == overSafe {
-		spent += lines.Left(name, nowS)
+		spent += l.running(v, nowS)
 	}
 	return spent
+}
+
+// running is what running jobs may still use under a limit over time.
+func (l *Limit) running(v *state.View, nowS int64) int64 {
+	switch {
+	case l.User != "":
+		return v.QOSUserLeft(l.QOS, l.User, l.name(), nowS)
+	case l.Account != "":
+		return v.QOSAccountLeft(l.QOS, l.Account, l.name(), nowS)
+	case l.QOS != 0:
+		return v.QOSTime(l.QOS).Left(l.name(), nowS)
+	}
+	return v.AssocTime(l.Assoc).Left(l.name(), nowS)
 }
 
 // name is what state calls the TRES. GrpWall is of the time of all jobs, whatever they hold.
@@ -148,11 +168,7 @@ func (l *Limit) spent(v *state.View, nowS int64) (used int64, known bool) {
 // noteOverTime says why a job with that need would exceed a limit over time.
 func (l *Limit) noteOverTime(v *state.View, need int64) string {
 	nowS := v.NowNS / 1e9
-	lines := v.AssocTime(l.Assoc)
-	if l.QOS != 0 {
-		lines = v.QOSTime(l.QOS)
-	}
-	of, left := "of "+l.amount(), lines.Left(l.name(), nowS)
+	of, left := "of "+l.amount(), l.running(v, nowS)
 	if l.Over == overRunning {
 		return fmt.Sprintf("%s: running jobs may still use %s of %s %s, this would add %s (%s)", l.Who, hours(left), hours(l.Most), of,
 			hours(need), l.Reason)

@@ -73,6 +73,8 @@ var ofQOS = []row{
 	{setting: "MaxJobsPerUser", what: record.LimitJobs, reason: "QOSMaxJobsPerUserLimit", user: true, instead: "MaxJobs"},
 	{setting: "GrpJobs", what: record.LimitJobs, reason: "QOSGrpJobsLimit", instead: "GrpJobs"},
 	{setting: "MaxTRESPerUser", reason: "QOSMax", user: true},
+	{setting: "MaxTRESRunMinsPerAccount", reason: "Max", account: true, over: overRunning},
+	{setting: "MaxTRESRunMinsPerUser", reason: "Max", user: true, over: overRunning},
 	{setting: "GrpTRES", reason: "QOSGrp", instead: "GrpTRES"},
 	{setting: "GrpTRESMins", reason: "QOSGrp", over: overSpent, instead: "GrpTRESMins"},
 	{setting: "GrpTRESRunMins", reason: "QOSGrp", over: overRunning, instead: "GrpTRESRunMins"},

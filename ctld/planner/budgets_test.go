@@ -130,9 +130,51 @@ func TestLimitsOverTime(t *testing.T) {
 	}
 }
 
+// TestRunMinutesOfUsersAndAccounts: which of several jobs with two CPUs and ten minutes start where a QOS limits what running jobs of each
+// user or account may still use. A Slurm 22.05 stores such limits alone; the reasons are those of 24.05.
+func TestRunMinutesOfUsersAndAccounts(t *testing.T) {
+	const user, account = "MaxCpuRunMinsPerUser", "MaxCpuRunMinsPerAccount"
+	for _, tt := range []struct{ limits, jobs, want string }{
+		{"qos high MaxTRESRunMinsPerUser cpu 40", "high u1@lab,high u1@group,high u1@lab,high u2@lab,normal u1@lab",
+			"R R " + user + " R R"},
+		{"qos high MaxTRESRunMinsPerUser cpu 19", "high u1@lab", user},
+		{"qos high MaxTRESRunMinsPerUser mem 1999", "high u1@lab", "MaxMemoryRunMinsPerUser"},
+		{"qos high MaxTRESRunMinsPerUser node 9", "high u1@lab", "MaxNodeRunMinsPerUser"},
+		{"qos high MaxTRESRunMinsPerUser billing 19", "high u1@lab", "MaxBillingRunMinsPerUser"},
+		{"qos high MaxTRESRunMinsPerUser gres/gpu 0", "high u1@lab", "R"},
+		{"qos high MaxTRESRunMinsPerAccount cpu 40", "high u1@lab,high u2@lab,high u1@lab,high u1@group", "R R " + account + " R"},
+		{"qos high MaxTRESRunMinsPerAccount mem 1999", "high u1@lab", "MaxMemoryRunMinsPerAccount"},
+		{"qos high MaxTRESRunMinsPerAccount billing 19", "high u1@lab", "MaxBillingRunMinsPerAccount"},
+		{"qos high MaxTRESRunMinsPerUser cpu 40,qos high UsageFactor 2000000", "high u1@lab,high u1@lab", "R " + user},
+		{"qos high MaxTRESRunMinsPerUser cpu 20,qos high UsageFactor 2000000 safe", "high u1@lab", user},
+		{"qos high MaxTRESRunMinsPerUser cpu 19,qos high UsageFactor 0 safe", "high u1@lab", "R"},
+		{"qos high MaxTRESRunMinsPerUser cpu 20,account lab GrpTRESRunMins cpu 20", "high u1@lab,normal u2@lab",
+			"R AssocGrpCPURunMinutesLimit"},
+		// Of a partition's QOS; it goes before the job's own.
+		{"qos part MaxTRESRunMinsPerUser cpu 20", "normal u1@lab@other,high u1@lab@other,normal u1@lab,high u2@lab@other",
+			"R " + user + " R R"},
+		{"qos part MaxTRESRunMinsPerUser cpu 40,qos high MaxTRESRunMinsPerUser cpu 20", "high u1@lab@other,high u1@lab@other,high u1@lab",
+			"R R " + user},
+	} {
+		b := limitBench(t)
+		b.change(&pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_QOS, Names: []string{"part"}})
+		b.partitionQOS("part")
+		b.limits(strings.Split(tt.limits, ",")...)
+		for job := range strings.SplitSeq(tt.jobs, ",") {
+			qos, who, _ := strings.Cut(job, " ")
+			w := append(strings.Split(who, "@"), "")
+			b.send(w[0], w[1], qos, &pb.JobSpec{NumTasks: 2, TimeLimitS: 600, Partition: w[2]})
+		}
+		if got := strings.Join(b.reasons(), " "); got != tt.want {
+			t.Errorf("%s; %s: %s, want %s", tt.limits, tt.jobs, got, tt.want)
+		}
+	}
+}
+
 // TestRunMinutesPass: a job starts as soon as what running jobs may still use leaves it enough, without anything else happening.
 func TestRunMinutesPass(t *testing.T) {
-	for _, limit := range []string{"qos high GrpTRESRunMins cpu 30", "account lab GrpTRESRunMins cpu 30"} {
+	for _, limit := range []string{"qos high MaxTRESRunMinsPerUser cpu 30", "qos high MaxTRESRunMinsPerAccount cpu 30",
+		"qos high GrpTRESRunMins cpu 30", "account lab GrpTRESRunMins cpu 30"} {
 		b := limitBench(t)
 		b.limits(limit)
 		for range 2 {
@@ -270,6 +312,8 @@ func TestExplainBudgets(t *testing.T) {
 			"and this 0.5 hours (AssocGrpCPUMinutesLimit)", true},
 		{"account lab GrpTRESRunMins cpu 45", "account lab: running jobs may still use 0.5 hours of 0.75 hours of cpu, this would add " +
 			"0.5 hours (AssocGrpCPURunMinutesLimit)", false},
+		{"qos normal MaxTRESRunMinsPerUser cpu 45", "QOS normal, user u1: running jobs may still use 0.5 hours of 0.75 hours of cpu, " +
+			"this would add 0.5 hours (MaxCpuRunMinsPerUser)", false},
 		{"qos normal GrpWall 1800", "QOS normal has used 0.5 hours of 0.5 hours of run time (QOSGrpWallLimit)", false},
 		{"account lab GrpTRESRunMins cpu 65,qos normal UsageFactor 1500000 safe", "account lab: running jobs may still use 0.75 hours of " +
 			"1.08 hours of cpu, this would add 0.75 hours (AssocGrpCPURunMinutesLimit, with UsageFactor 1.5)", false},
@@ -305,8 +349,8 @@ type spending struct {
 	below  map[string][]string // accounts and what is below them
 }
 
-// reads is what was used until now, and what running jobs may still use, of a limit; later are jobs that do not count.
-func (s *spending) reads(limit string, later []uint32) (used, left int64) {
+// reads is what was used until now, and what running jobs may still use, of a limit of a job; later are jobs that do not count.
+func (s *spending) reads(limit string, of *pb.JobRecord, later []uint32) (used, left int64) {
 	w := strings.Fields(limit)
 	name := "cpu"
 	if w[2] == "GrpWall" {
@@ -319,7 +363,9 @@ func (s *spending) reads(limit string, later []uint32) (used, left int64) {
 	used = 60 * s.past[key]
 	var usedHigh, leftHigh int64
 	for _, j := range s.ran {
-		if slices.Contains(later, j.Id) || !s.counts(limit, j) {
+		if slices.Contains(later, j.Id) || !s.counts(limit, j) ||
+			strings.HasSuffix(limit, "PerUser") && j.Spec.User != of.Spec.User ||
+			strings.HasSuffix(limit, "PerAccount") && j.Spec.Account != of.Spec.Account {
 			continue
 		}
 		n, end, used, left := int64(j.NumCpus), s.ended[j.Id], &used, &left
@@ -364,14 +410,14 @@ func (s *spending) breaks(j *pb.JobRecord, cpus uint32, later []uint32) (out []s
 		if strings.HasSuffix(limit, "GrpWall") {
 			n, max = 1, int64(most)
 		}
-		used, left := s.reads(limit, later)
+		used, left := s.reads(limit, j, later)
 		need := n * int64(j.Spec.TimeLimitS)
 		if s.ahead && j.Spec.Qos == "high" {
 			need = need * s.factor / 1e6
 		}
 		switch {
 		case s.ahead && j.Spec.Qos == "high" && s.factor == 0:
-		case strings.HasSuffix(limit, "RunMins"):
+		case strings.Contains(limit, "RunMins"):
 			if left+need > max {
 				out = append(out, limit)
 			}
@@ -391,7 +437,11 @@ func TestNoBudgetIsExceeded(t *testing.T) {
 			past: map[string]int64{}, below: map[string][]string{"lab": {"lab"}, "group": {"lab", "group"}, "root": {"lab", "group"}}}
 		set := func() {
 			who := rapid.SampledFrom([]string{"account lab", "account group", "account root", "qos high", "qos normal"}).Draw(t, "who")
-			what := rapid.SampledFrom([]string{"GrpTRESMins", "GrpTRESRunMins", "GrpWall"}).Draw(t, "what")
+			kinds := []string{"GrpTRESMins", "GrpTRESRunMins", "GrpWall"}
+			if strings.HasPrefix(who, "qos") {
+				kinds = append(kinds, "MaxTRESRunMinsPerUser", "MaxTRESRunMinsPerAccount")
+			}
+			what := rapid.SampledFrom(kinds).Draw(t, "what")
 			tres, n := " cpu ", uint64(rapid.IntRange(0, 200).Draw(t, "n"))
 			if what == "GrpWall" {
 				tres, n = " ", 60*n
@@ -401,6 +451,9 @@ func TestNoBudgetIsExceeded(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 4).Draw(t, "limits") {
 			set()
+		}
+		for _, qos := range []string{"high", "normal"} { // the first such limit of a QOS would let counting begin anew
+			b.limits("qos " + qos + " MaxTRESRunMinsPerUser node 1000000")
 		}
 		s.factor = rapid.SampledFrom([]int64{1e6, 1e6, 0, 500000, 2500000}).Draw(t, "factor")
 		s.ahead = rapid.Bool().Draw(t, "UsageFactorSafe")
@@ -456,18 +509,21 @@ func TestNoBudgetIsExceeded(t *testing.T) {
 			}
 			plan, _ := b.p.Prepare(record.Cursor{})
 			for j := range b.loop.View().Jobs.All() {
-				if waits := strings.HasPrefix(j.Reason, "Assoc") || strings.HasPrefix(j.Reason, "QOS"); state.Pending(j) && waits {
-					if got := s.breaks(j, j.Spec.NumTasks, nil); len(got) == 0 {
-						t.Fatalf("job %d in %s, %s waits for %s and would break nothing", j.Id, j.Spec.Account, j.Spec.Qos, j.Reason)
-					}
-					// Fractions of factors may make it a second later.
-					now := b.now
-					b.now = max(now, min(plan.Wake-2, now/1e9+86400)*1e9)
-					if got := s.breaks(j, j.Spec.NumTasks, nil); len(got) == 0 {
-						t.Fatalf("job %d waits for %s, and before the next pass, at %d, it would break nothing", j.Id, j.Reason, plan.Wake)
-					}
-					b.now = now
+				if !state.Pending(j) || !slices.ContainsFunc([]string{"Assoc", "QOS", "Max"}, func(p string) bool {
+					return strings.HasPrefix(j.Reason, p)
+				}) {
+					continue
 				}
+				if got := s.breaks(j, j.Spec.NumTasks, nil); len(got) == 0 {
+					t.Fatalf("job %d in %s, %s waits for %s and would break nothing", j.Id, j.Spec.Account, j.Spec.Qos, j.Reason)
+				}
+				// Fractions of factors may make it a second later.
+				now := b.now
+				b.now = max(now, min(plan.Wake-2, now/1e9+86400)*1e9)
+				if got := s.breaks(j, j.Spec.NumTasks, nil); len(got) == 0 {
+					t.Fatalf("job %d waits for %s, and before the next pass, at %d, it would break nothing", j.Id, j.Reason, plan.Wake)
+				}
+				b.now = now
 			}
 		}
 	})
@@ -478,14 +534,14 @@ func (s *spending) tick(t *rapid.T) {
 	want := map[uint32]bool{}
 	for _, j := range s.ran {
 		for limit, most := range s.limits {
-			if strings.HasSuffix(limit, "RunMins") || s.ended[j.Id] != 0 || !s.holds(limit, j) || s.factor == 0 && j.Spec.Qos == "high" {
+			if strings.Contains(limit, "RunMins") || s.ended[j.Id] != 0 || !s.holds(limit, j) || s.factor == 0 && j.Spec.Qos == "high" {
 				continue
 			}
 			max := int64(most) * 60
 			if strings.HasSuffix(limit, "GrpWall") {
 				max = int64(most)
 			}
-			if used, _ := s.reads(limit, nil); used >= max {
+			if used, _ := s.reads(limit, j, nil); used >= max {
 				want[j.Id] = true
 			}
 		}

@@ -163,9 +163,11 @@ func (r *limits) current(v *state.View, nowS int64, shares []record.Share) ([]re
 	if r.view != nil {
 		v.UsedSince(r.view, some(r.assocs), some(r.qoses))
 	}
-	if r.view == nil || nowS != r.nowS || v.Past() != r.view.Past() {
+	if past := r.view == nil || v.Past() != r.view.Past(); past || nowS != r.nowS {
 		for _, i := range r.timed {
-			set(i)
+			if past || r.freed[i] != 0 { // else time changes nothing: nobody runs
+				set(i)
+			}
 		}
 	}
 	if len(r.shares) != len(shares) || len(shares) > 0 && &r.shares[0] != &shares[0] {

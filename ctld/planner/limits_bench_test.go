@@ -27,10 +27,10 @@ func threadTime(t *testing.B) time.Duration {
 }
 
 // BenchmarkLimits is what a pass costs after a job was submitted to a queue whose reasons are settled, with 10,000 users in 1000 accounts
-// who have a job waiting each: without limits, with limits of all accounts, with limits of all users, and with budgets of all accounts. All
-// should cost the same.
+// who have a job waiting each: without limits, with limits of all accounts, with limits of all users, with budgets of all accounts, and
+// with a limit of each user's run minutes. All should cost the same.
 func BenchmarkLimits(t *testing.B) {
-	for _, of := range []string{"nobody", "accounts", "users", "budgets"} {
+	for _, of := range []string{"nobody", "accounts", "users", "budgets", "minutes"} {
 		t.Run("of="+of, func(t *testing.B) {
 			cfg, enforced := config(3), of != "nobody"
 			cfg.Settings.EnforceAssocs, cfg.Settings.EnforceLimits, cfg.Settings.MaxJobCount = enforced, enforced, 0
@@ -61,6 +61,9 @@ func BenchmarkLimits(t *testing.B) {
 					users = append(users, fmt.Sprintf("u%d", 10*a+u))
 				}
 				b.change(&pb.ChangePolicyRequest{Entity: pb.PolicyEntity_POLICY_USER, Names: users, Accounts: []string{account}})
+			}
+			if of == "minutes" {
+				b.limits("qos normal MaxTRESRunMinsPerUser cpu 1000")
 			}
 			b.do(reactor.PastRead{Past: &state.Past{Counting: b.loop.View().Counting()}})
 			submit := func(u int) {

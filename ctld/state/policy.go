@@ -30,6 +30,7 @@ type Policy struct {
 
 	timedAssocs []*pb.AssocRecord // that have limits over time
 	timedQOS    []*pb.QosRecord
+	sharedQOS   []uint32 // that limit what each user or account uses over time
 	hours       hours
 	thresholds  bool // a QOS has a UsageThreshold that holds
 }
@@ -346,7 +347,7 @@ func (e PolicyChanged) apply(tx *Tx) {
 	if moved {
 		tx.recount()
 	}
-	if moved || old.Budgeted() != p.Budgeted() || !p.sameFactors(old) {
+	if moved || old.Budgeted() != p.Budgeted() || !slices.Equal(old.sharedQOS, p.sharedQOS) || !p.sameFactors(old) {
 		tx.recountTime()
 	}
 	if tx.policy == nil {

@@ -22,6 +22,9 @@ import (
 //
 // Of an attempt whole seconds count: never more than accounting will say, so that what has been used up by these figures is used up by
 // those. Sums may overflow on the way; the differences that are read off do not.
+//
+// Where a QOS limits what each user or account may use, an association also has lines of its jobs in that QOS: a user's, and an account's
+// of its own jobs.
 
 // WallTime is the time itself among what is used, as accounting calls it.
 const WallTime = "wall"
@@ -31,6 +34,7 @@ const unlimitedS = 365 * 24 * 3600
 
 // Line is the use of one TRES by jobs that count alike.
 type Line struct {
+	QOS    uint32 // of jobs in that QOS alone; 0: of all
 	Name   string
 	Factor record.Factor // of the jobs' QOS; what the line says is without it
 	Rate   int64         // held by attempts that run
@@ -40,20 +44,20 @@ type Line struct {
 	Done   int64         // what suspended attempts have used, and those that have ended since counting began
 }
 
-// TimeUse are the lines of an association or a QOS, by name and factor. Immutable.
+// TimeUse are the lines of an association or a QOS, by QOS, name and factor. Immutable.
 type TimeUse []Line
 
 func lineOrder(a, b Line) int {
-	return cmp.Or(strings.Compare(a.Name, b.Name), a.Factor.Compare(b.Factor))
+	return cmp.Or(cmp.Compare(a.QOS, b.QOS), strings.Compare(a.Name, b.Name), a.Factor.Compare(b.Factor))
 }
 
 // sum adds up the lines of a TRES.
-func (t *TimeUse) sum(name string, of func(l *Line) int64) (n int64) {
+func (t *TimeUse) sum(qos uint32, name string, of func(l *Line) int64) (n int64) {
 	if t == nil {
 		return 0
 	}
-	i, _ := slices.BinarySearchFunc(*t, Line{Name: name}, lineOrder)
-	for ; i < len(*t) && (*t)[i].Name == name; i++ {
+	i, _ := slices.BinarySearchFunc(*t, Line{QOS: qos, Name: name}, lineOrder)
+	for ; i < len(*t) && (*t)[i].QOS == qos && (*t)[i].Name == name; i++ {
 		n += of(&(*t)[i])
 	}
 	return n
@@ -61,17 +65,19 @@ func (t *TimeUse) sum(name string, of func(l *Line) int64) (n int64) {
 
 // Total is what has been used of a TRES since counting began, running jobs included.
 func (t *TimeUse) Total(name string, nowS int64) int64 {
-	return t.sum(name, func(l *Line) int64 { return l.Factor.Of(l.Rate*nowS - l.Begin + l.Done) })
+	return t.sum(0, name, func(l *Line) int64 { return l.Factor.Of(l.Rate*nowS - l.Begin + l.Done) })
 }
 
 // Left is what running jobs may still use of a TRES until their time limits.
-func (t *TimeUse) Left(name string, nowS int64) int64 {
-	return t.sum(name, func(l *Line) int64 { return l.Factor.Of(l.Until - l.Rate*nowS + l.Rest) })
+func (t *TimeUse) Left(name string, nowS int64) int64 { return t.left(0, name, nowS) }
+
+func (t *TimeUse) left(qos uint32, name string, nowS int64) int64 {
+	return t.sum(qos, name, func(l *Line) int64 { return l.Factor.Of(l.Until - l.Rate*nowS + l.Rest) })
 }
 
 // Running is how much of a TRES running jobs hold, but for those that cost nothing.
 func (t *TimeUse) Running(name string) int64 {
-	return t.sum(name, func(l *Line) int64 {
+	return t.sum(0, name, func(l *Line) int64 {
 		if l.Factor == record.NewFactor(0) {
 			return 0
 		}
@@ -83,7 +89,9 @@ func (t *TimeUse) Running(name string) int64 {
 func (t *TimeUse) Names() (names []string) {
 	if t != nil {
 		for _, l := range *t {
-			names = append(names, l.Name)
+			if l.QOS == 0 {
+				names = append(names, l.Name)
+			}
 		}
 	}
 	return slices.Compact(names)
@@ -92,6 +100,19 @@ func (t *TimeUse) Names() (names []string) {
 // AssocTime and QOSTime are the lines of an association and of a QOS.
 func (v *View) AssocTime(id uint32) *TimeUse { return v.assocTime.Get(id) }
 func (v *View) QOSTime(id uint32) *TimeUse   { return v.qosTime.Get(id) }
+
+// QOSUserLeft and QOSAccountLeft are TimeUse.Left of a user's jobs in a QOS that limits it, in all accounts, and of those of an account
+// itself.
+func (v *View) QOSUserLeft(qos uint32, user, name string, nowS int64) (n int64) {
+	for _, a := range v.Policy().UserAssocs(user) {
+		n += v.AssocTime(a.Id).left(qos, name, nowS)
+	}
+	return n
+}
+
+func (v *View) QOSAccountLeft(qos uint32, account, name string, nowS int64) int64 {
+	return v.AssocTime(v.Policy().Assoc("", account, "").GetId()).left(qos, name, nowS)
+}
 
 // Past is what was used before counting began, by id and TRES; what has decayed since is less. Immutable.
 type Past struct {
@@ -196,21 +217,29 @@ func (tx *Tx) addTime(a *attemptTime, by int64) {
 	p := tx.next.Policy()
 	factor := UsageFactor(p.QOS(a.qos))
 	for up := range p.CountsFor(a.user, a.account, a.partition) {
-		tx.putTime(&tx.next.assocTime, tx.baseTime(false), up.Id, tx.next.AssocTime(up.Id).with(a, held, factor, by))
+		lines := tx.next.AssocTime(up.Id).with(a, held, Line{Factor: factor}, by)
+		if len(p.sharedQOS) > 0 && (up.User != "" || up.Account == a.account) {
+			tx.next.QOSCounting(a.qos, a.partition, func(q *pb.QosRecord) {
+				if slices.Contains(p.sharedQOS, q.Id) {
+					lines = lines.with(a, held, Line{QOS: q.Id, Factor: factor}, by)
+				}
+			})
+		}
+		tx.putTime(&tx.next.assocTime, tx.baseTime(false), up.Id, lines)
 	}
 	tx.next.QOSCounting(a.qos, a.partition, func(q *pb.QosRecord) {
-		tx.putTime(&tx.next.qosTime, tx.baseTime(true), q.Id, tx.next.QOSTime(q.Id).with(a, held, factor, by))
+		tx.putTime(&tx.next.qosTime, tx.baseTime(true), q.Id, tx.next.QOSTime(q.Id).with(a, held, Line{Factor: factor}, by))
 	})
 }
 
-// with is t with an attempt so many times.
-func (t *TimeUse) with(a *attemptTime, held tres.List, factor record.Factor, by int64) *TimeUse {
+// with is t with an attempt so many times, in lines of the QOS and the factor of line.
+func (t *TimeUse) with(a *attemptTime, held tres.List, line Line, by int64) *TimeUse {
 	var n TimeUse
 	if t != nil {
 		n = slices.Clone(*t)
 	}
 	for _, it := range held {
-		line := Line{Name: it.Name, Factor: factor}
+		line.Name = it.Name
 		i, found := slices.BinarySearchFunc(n, line, lineOrder)
 		if !found {
 			n = slices.Insert(n, i, line)
@@ -281,7 +310,7 @@ func (v *View) checkTime() (faults []error) {
 	return faults
 }
 
-func (l Line) empty() bool { return l == Line{Name: l.Name, Factor: l.Factor} }
+func (l Line) empty() bool { return l == Line{QOS: l.QOS, Name: l.Name, Factor: l.Factor} }
 
 func (t *TimeUse) running() (text string) {
 	if t == nil {
@@ -311,8 +340,11 @@ func (p *Policy) sameFactors(old *Policy) bool {
 	return !slices.ContainsFunc(p.qos, func(q *pb.QosRecord) bool { return UsageFactor(q) != UsageFactor(old.QOS(q.Name)) })
 }
 
-// timed are the settings of limits over time.
-var timed = []string{"GrpTRESMins", "GrpTRESRunMins", "GrpWall"}
+// timed are the settings of limits over time, shared those of each user or account in a QOS.
+var (
+	timed  = append([]string{"GrpTRESMins", "GrpTRESRunMins", "GrpWall"}, shared...)
+	shared = []string{"MaxTRESRunMinsPerUser", "MaxTRESRunMinsPerAccount"}
+)
 
 // Budgeted reports whether any association or QOS has a limit over time.
 func (p *Policy) Budgeted() bool { return len(p.timedAssocs)+len(p.timedQOS) > 0 }
@@ -326,18 +358,21 @@ func (p *Policy) Thresholds() bool { return p.thresholds }
 
 // noteTimed looks for them.
 func (p *Policy) noteTimed() {
-	has := func(values []*pb.PolicyValue) bool {
-		return slices.ContainsFunc(values, func(v *pb.PolicyValue) bool { return slices.Contains(timed, v.Name) })
+	has := func(values []*pb.PolicyValue, any []string) bool {
+		return slices.ContainsFunc(values, func(v *pb.PolicyValue) bool { return slices.Contains(any, v.Name) })
 	}
-	p.timedAssocs, p.timedQOS, p.thresholds = nil, nil, false
+	p.timedAssocs, p.timedQOS, p.sharedQOS, p.thresholds = nil, nil, nil, false
 	for _, a := range p.assocs {
-		if has(a.Values) {
+		if has(a.Values, timed) {
 			p.timedAssocs = append(p.timedAssocs, a)
 		}
 	}
 	for _, q := range p.qos {
-		if has(q.Values) {
+		if has(q.Values, timed) {
 			p.timedQOS = append(p.timedQOS, q)
+		}
+		if has(q.Values, shared) {
+			p.sharedQOS = append(p.sharedQOS, q.Id)
 		}
 		p.thresholds = p.thresholds || slices.Contains(q.Flags, "EnforceUsageThreshold") &&
 			slices.ContainsFunc(q.Values, func(v *pb.PolicyValue) bool { return v.Name == "UsageThreshold" })

@@ -383,11 +383,18 @@ func refuses(v *state.View, j *pb.JobRecord, tasks int64, old *pb.JobRecord) *pb
 	if len(limits) == 0 {
 		return nil
 	}
-	counts := sizing.Count(convert.Request(j.Spec, v.Users()))
+	request := convert.Request(j.Spec, v.Users())
+	bare := *request
+	bare.MinCPUs = 0 // over a limit for its --mincpus alone, a job waits, as with Slurm
+	gets, asks := sizing.Count(request), sizing.Count(&bare)
 	for _, l := range limits {
+		counts := &asks
+		if strings.HasPrefix(l.What, record.LimitLeast) {
+			counts = &gets
+		}
 		switch {
 		case l.What == Submit, l.What == record.LimitShare:
-		case sizing.LimitNeedAtOnce(l.whole(), &counts, wall(j.TimeLimitS)) > l.Most:
+		case sizing.LimitNeedAtOnce(l.whole(), counts, wall(j.TimeLimitS)) > l.Most:
 			what := "%s may use %d of " + l.What + ", this needs more"
 			if l.What == record.LimitWall {
 				what = "%s may run jobs for %d seconds, this needs more"

@@ -326,6 +326,11 @@ func TestSubmitLimits(t *testing.T) {
 		{"qos high GrpSubmitJobs 1", "normal", &pb.JobSpec{}, "ok ok"},
 		{"qos high MaxTRESPerJob cpu 1", "high", &pb.JobSpec{NumTasks: 2}, "QOSMaxCpuPerJobLimit"},
 		{"qos high MaxTRESPerUser cpu 1", "high", &pb.JobSpec{NumTasks: 2}, "QOSMaxCpuPerUserLimit"},
+		{"qos high MaxTRESPerJob cpu 2", "high", &pb.JobSpec{PnMinCpus: 4}, "ok ok"}, // they wait
+		{"qos high MaxTRESPerUser cpu 2", "high", &pb.JobSpec{PnMinCpus: 4}, "ok ok"},
+		{"qos high MaxTRESMinsPerJob cpu 20", "high", &pb.JobSpec{PnMinCpus: 4, TimeLimitS: 600}, "ok ok"},
+		{"qos high GrpTRES cpu 2", "high", &pb.JobSpec{PnMinCpus: 4}, "ok ok"},
+		{"qos high MinTRESPerJob cpu 4", "high", &pb.JobSpec{PnMinCpus: 4}, "ok ok"},
 		{"qos high MaxSubmitJobsPerAccount 1", "high", &pb.JobSpec{}, "ok MaxSubmitJobsPerAccount"},
 		{"qos high MaxTRESMinsPerJob cpu 3", "high", &pb.JobSpec{NumTasks: 2, TimeLimitS: 120}, "QOSMaxCpuMinutesPerJobLimit"},
 		{"qos high MaxTRESMinsPerJob cpu 4", "high", &pb.JobSpec{NumTasks: 2, TimeLimitS: 120}, "ok"},

@@ -304,8 +304,8 @@ func (s *site) badInput() {
 		s.boot(h, nil)
 	}
 	// All hosts have the machine's clock: what is wrong with this one is what its Python says.
-	s.boot(wrong, map[string]string{"/etc/python3.11/sitecustomize.py": "import time\nclock = time.time\n" +
-		"time.time = lambda: clock() + 300\n"})
+	s.boot(wrong, map[string]string{"/usr/lib/python3/dist-packages/clock.pth": "import time; " +
+		"time.time = lambda clock=time.time: clock() + 300\n"})
 	for _, h := range []*host{old, full, v1, wrong} {
 		h.up()
 	}

@@ -141,8 +141,8 @@ func appendUser(b []byte, name string, uid uint32) []byte {
 
 // load is what jobs of one user and account have now.
 type load struct {
-	running, submitted int
-	tres               map[string]uint64
+	running, submitted, accruing int
+	tres                         map[string]uint64
 }
 
 type loads map[string]*load // by account and uid, "ACCOUNT UID"; accounts, "ACCOUNT"; QOS, "/QOS"
@@ -183,6 +183,9 @@ func (l loads) of(key string) *load {
 func (l *load) add(j *msg.JobRecord) {
 	l.submitted++
 	if j.GetState() == msg.JobState_JOB_PENDING {
+		if j.GetAccrueNs() != 0 && j.GetPriority() != 0 {
+			l.accruing++
+		}
 		return
 	}
 	l.running++
@@ -222,13 +225,13 @@ func (s *show) appendAssoc(b []byte, n *shares.Node, now loads, all *allLimits, 
 		n.Effective,
 		parent, shares.ID(n), isDefault)
 	l := now.of(key)
-	block += fmt.Sprintf("    GrpJobs=%s(%d) GrpJobsAccrue=%s(0)\n    GrpSubmitJobs=%s(%d) GrpWall=%s(%.2f)\n",
-		set.of("GrpJobs", ""), l.running, set.of("GrpJobsAccrue", ""), set.of("GrpSubmitJobs", ""), l.submitted,
+	block += fmt.Sprintf("    GrpJobs=%s(%d) GrpJobsAccrue=%s(%d)\n    GrpSubmitJobs=%s(%d) GrpWall=%s(%.2f)\n",
+		set.of("GrpJobs", ""), l.running, set.of("GrpJobsAccrue", ""), l.accruing, set.of("GrpSubmitJobs", ""), l.submitted,
 		set.of("GrpWall", ""), n.Used["wall"]/60) +
 		grpTRES(n.Used, n.Left, l, set, resources)
 	set = all.inherited(n)
 	block += fmt.Sprintf("    MaxJobs=%s MaxJobsAccrue=%s MaxSubmitJobs=%s MaxWallPJ=%s\n", set.max("MaxJobs", l.running),
-		set.max("MaxJobsAccrue", 0), set.max("MaxSubmitJobs", l.submitted), set.or("MaxWall", "")) + set.perJob(resources) +
+		set.max("MaxJobsAccrue", l.accruing), set.max("MaxSubmitJobs", l.submitted), set.or("MaxWall", "")) + set.perJob(resources) +
 		"    MinPrioThresh=\n"
 	return append(b, s.line(block)...)
 }
@@ -301,8 +304,8 @@ func (s *show) qosRecord(q *msg.QosRecord, l *load, reply *msg.AccountUsageReply
 		}
 	}
 	set := limits(q.GetValues())
-	block := fmt.Sprintf("QOS=%s(%d)\n    UsageRaw=%.6f\n    GrpJobs=%s(%d) GrpJobsAccrue=%s(0) GrpSubmitJobs=%s(%d) GrpWall=%s(%.2f)\n",
-		format.Escape(q.GetName()), q.GetId(), used["billing"], set.of("GrpJobs", ""), l.running, set.of("GrpJobsAccrue", ""),
+	block := fmt.Sprintf("QOS=%s(%d)\n    UsageRaw=%.6f\n    GrpJobs=%s(%d) GrpJobsAccrue=%s(%d) GrpSubmitJobs=%s(%d) GrpWall=%s(%.2f)\n",
+		format.Escape(q.GetName()), q.GetId(), used["billing"], set.of("GrpJobs", ""), l.running, set.of("GrpJobsAccrue", ""), l.accruing,
 		set.of("GrpSubmitJobs", ""), l.submitted, set.of("GrpWall", ""), used["wall"]/60) +
 		grpTRES(used, left, l, set, shares.Resources(reply)) +
 		"    MaxWallPJ=" + set.or("MaxWall", "") + "\n" + set.perJob(shares.Resources(reply)) +

@@ -164,6 +164,7 @@ var inEffect = names(`Description Organization Parent DefaultAccount AdminLevel 
 	GrpJobs GrpSubmitJobs GrpTRES GrpTRESMins GrpTRESRunMins GrpWall MaxJobs MaxSubmitJobs MaxTRESPerJob MaxTRESPerNode MaxTRESMinsPerJob MaxWall
 	MaxJobsPerUser MaxSubmitJobsPerUser MaxTRESPerUser MaxJobsPerAccount MaxSubmitJobsPerAccount MaxTRESPerAccount MinTRESPerJob
 	MaxTRESRunMinsPerUser MaxTRESRunMinsPerAccount
+	GrpJobsAccrue MaxJobsAccrue MaxJobsAccruePerUser MaxJobsAccruePerAccount
 	Preempt PreemptMode GraceTime PreemptExemptTime UsageFactor UsageThreshold
 	LimitHours DefaultPartition DefaultGPUType DefaultTime`)
 

@@ -58,7 +58,8 @@ func TestTablesNameSettings(t *testing.T) {
 			t.Errorf("%s is read as inherited, and is not", s.Name)
 		}
 	}
-	for _, name := range []string{"Fairshare", "Priority", "GraceTime", "PreemptExemptTime", "UsageFactor", "DefaultTime"} { // not here
+	for _, name := range []string{"Fairshare", "Priority", "GraceTime", "PreemptExemptTime", "UsageFactor", "DefaultTime",
+		"GrpJobsAccrue", "MaxJobsAccrue", "MaxJobsAccruePerUser", "MaxJobsAccruePerAccount"} { // not here
 		known[name] = true
 	}
 	for _, s := range accounts.Table {

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 	"github.com/sluice-hpc/sluice/ctld/admit"
 	"github.com/sluice-hpc/sluice/ctld/convert"
+	"github.com/sluice-hpc/sluice/ctld/limit"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -21,8 +22,8 @@ func pendingJob(v *state.View, j *pb.JobRecord, req *record.Request) *record.Job
 	s := &record.Job{ID: j.Id, Name: j.Spec.Name, User: j.Spec.User, Groups: j.Spec.Groups, Account: j.Spec.Account, QOS: j.Spec.Qos,
 		Request:    req,
 		Partitions: strings.Split(convert.PartitionList(v, j.Spec), ","), Submit: convert.Seconds(j.SubmitNs),
-		Eligible: convert.Seconds(j.EligibleNs),
-		Begin:    convert.CeilSeconds(j.Spec.BeginNs), Deadline: convert.Seconds(j.Spec.DeadlineNs), TimeMinS: int64(j.Spec.TimeMinS),
+		Eligible: convert.Seconds(j.EligibleNs), Accrue: convert.Seconds(j.AccrueNs),
+		Begin: convert.CeilSeconds(j.Spec.BeginNs), Deadline: convert.Seconds(j.Spec.DeadlineNs), TimeMinS: int64(j.Spec.TimeMinS),
 		Nice:   j.Spec.Nice,
 		Reason: reasonOf(j), Promised: j.Promised}
 	if j.Spec.TimeLimitS != 0 {
@@ -35,6 +36,9 @@ func pendingJob(v *state.View, j *pb.JobRecord, req *record.Request) *record.Job
 		s.Priority = j.Spec.Priority
 	} else if v.Settings.PriorityBasic {
 		s.Priority = j.Priority
+	}
+	if j.AccrueNs == 0 && len(limit.Accrue(v, j)) > 0 {
+		s.Accrue = record.Forever
 	}
 	switch {
 	case j.DependencyNever:

@@ -347,7 +347,7 @@ func sameJob(a, b *record.Job) bool {
 	return a.ID == b.ID && a.Array == b.Array && a.Name == b.Name && a.User == b.User && slices.Equal(a.Groups, b.Groups) &&
 		a.Account == b.Account &&
 		a.QOS == b.QOS && slices.Equal(a.Partitions, b.Partitions) && a.Request == b.Request && a.Submit == b.Submit &&
-		a.Eligible == b.Eligible &&
+		a.Eligible == b.Eligible && a.Accrue == b.Accrue &&
 		a.Begin == b.Begin && a.Deadline == b.Deadline && a.LimitS == b.LimitS && a.TimeMinS == b.TimeMinS &&
 		a.PredictedS == b.PredictedS &&
 		a.Hold == b.Hold && a.HoldReason == b.HoldReason && a.Dependency == b.Dependency && a.Priority == b.Priority && a.Nice == b.Nice &&

@@ -180,8 +180,8 @@ func TestRequeueDelayWhenTheClockIsSet(t *testing.T) {
 	if wait() != 120*time.Second {
 		t.Errorf("yesterday: it waits for %v, want 2m", wait())
 	}
-	if j := b.view.Jobs.Get(id); j.SubmitNs > b.now || j.AccrueNs > b.now {
-		t.Errorf("it was submitted %v from now", time.Duration(j.SubmitNs-b.now))
+	if j := b.view.Jobs.Get(id); j.SubmitNs > b.now || j.AccrueNs != j.EligibleNs {
+		t.Errorf("it was submitted %v from now, and gets older in %v", time.Duration(j.SubmitNs-b.now), time.Duration(j.AccrueNs-b.now))
 	}
 }
 

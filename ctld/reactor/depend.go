@@ -137,7 +137,7 @@ func settleDependency(tx *state.Tx, j *pb.JobRecord, rest, shown string, impossi
 		j.WaitReason = waitReason(j)
 		j.Reason = "None"
 		j.EligibleNs = max(tx.NowNS, j.Spec.BeginNs, j.EligibleNs)
-		j.AccrueNs = j.EligibleNs
+		j.AccrueNs = accrueFrom(tx, j, j.EligibleNs)
 	}
 	waitForDependency(j)
 }

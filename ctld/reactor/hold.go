@@ -30,6 +30,9 @@ func setHold(tx *state.Tx, c Caller, j *pb.JobRecord, verb string) *pb.Problem {
 			n.Reason, n.ReasonDetail = "None", ""
 			n.EligibleNs = max(tx.NowNS, n.Spec.BeginNs)
 			waitForDependency(n)
+			if n.AccrueNs == 0 && n.EligibleNs == tx.NowNS {
+				n.AccrueNs = accrueFrom(tx, n, tx.NowNS)
+			}
 		}
 		tx.Emit(state.JobChanged{Job: n, What: "released"})
 		return nil

@@ -98,6 +98,7 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 	if why == pb.StopCron {
 		runAgainAt(tx, n)
 	}
+	n.AccrueNs = accrueFrom(tx, n, n.EligibleNs)
 	n.Spec = state.CloneSpec(n.Spec)
 	n.Spec.BeginNs, n.BeginDelayed = n.EligibleNs, why != pb.StopCron
 	switch p := submitPriority(tx, n); {

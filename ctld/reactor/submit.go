@@ -57,7 +57,7 @@ func (c Submit) Handle(tx *state.Tx) any {
 		j.Priority = submitPriority(tx, j)
 	}
 	if j.EligibleNs <= tx.NowNS {
-		j.AccrueNs = j.EligibleNs
+		j.AccrueNs = accrueFrom(tx, j, j.EligibleNs)
 	}
 	if j.Spec.Array != "" {
 		if p := makeArray(tx, j); p != nil {

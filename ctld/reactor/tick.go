@@ -38,6 +38,7 @@ func (c Tick) Handle(tx *state.Tx) any {
 	recallLost(tx)
 	resv.Tick(tx)
 	overspent(tx)
+	accrue(tx)
 	for _, id := range tx.Preempted() {
 		overdue(tx, tx.Job(id))
 	}

@@ -158,15 +158,14 @@ func (c setting) job(j *pb.JobRecord, tx *Tx) *pb.JobRecord {
 	begin := n.Spec.GetBeginNs()
 	asked := begin != 0 && !n.BeginDelayed // by somebody, in so many words
 	moved := c.past(&n.SubmitNs)
-	if !asked || n.EligibleNs != begin {
-		if n.BeginDelayed {
-			moved = c.future(&n.EligibleNs, c.delay(tx)) || moved
-		} else {
-			moved = c.past(&n.EligibleNs) || moved
+	for _, ns := range []*int64{&n.EligibleNs, &n.AccrueNs} {
+		switch {
+		case asked && *ns == begin:
+		case n.BeginDelayed:
+			moved = c.future(ns, c.delay(tx)) || moved
+		default:
+			moved = c.past(ns) || moved
 		}
-	}
-	if !asked || n.AccrueNs != begin {
-		moved = c.past(&n.AccrueNs) || moved
 	}
 	if n.BeginDelayed && c.future(&begin, c.delay(tx)) {
 		n.Spec, moved = CloneSpec(n.Spec), true

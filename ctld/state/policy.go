@@ -33,6 +33,7 @@ type Policy struct {
 	sharedQOS   []uint32 // that limit what each user or account uses over time
 	hours       hours
 	thresholds  bool // a QOS has a UsageThreshold that holds
+	accrues     bool // an association or a QOS limits how many jobs gain priority by their age
 }
 
 // everywhere is the policy of a cluster that defines nothing.

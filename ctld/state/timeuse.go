@@ -356,18 +356,25 @@ func (p *Policy) TimedQOS() []*pb.QosRecord      { return p.timedQOS }
 // Thresholds reports whether jobs of a QOS have to wait for a fair-share factor (EnforceUsageThreshold).
 func (p *Policy) Thresholds() bool { return p.thresholds }
 
+// Accrues reports whether an association or a QOS limits how many jobs gain priority by their age.
+func (p *Policy) Accrues() bool { return p.accrues }
+
+var accruing = []string{"GrpJobsAccrue", "MaxJobsAccrue", "MaxJobsAccruePerUser", "MaxJobsAccruePerAccount"}
+
 // noteTimed looks for them.
 func (p *Policy) noteTimed() {
 	has := func(values []*pb.PolicyValue, any []string) bool {
 		return slices.ContainsFunc(values, func(v *pb.PolicyValue) bool { return slices.Contains(any, v.Name) })
 	}
-	p.timedAssocs, p.timedQOS, p.sharedQOS, p.thresholds = nil, nil, nil, false
+	p.timedAssocs, p.timedQOS, p.sharedQOS, p.thresholds, p.accrues = nil, nil, nil, false, false
 	for _, a := range p.assocs {
+		p.accrues = p.accrues || has(a.Values, accruing)
 		if has(a.Values, timed) {
 			p.timedAssocs = append(p.timedAssocs, a)
 		}
 	}
 	for _, q := range p.qos {
+		p.accrues = p.accrues || has(q.Values, accruing)
 		if has(q.Values, timed) {
 			p.timedQOS = append(p.timedQOS, q)
 		}

@@ -60,7 +60,7 @@ func PartsOf(c *Cluster, w *record.Weights, j *record.Job, partition uint16, now
 		maxAge = 7 * 86400
 	}
 	return Parts{
-		Age:       Part{Factor: Age(now, record.EligibleAt(j), maxAge), Weight: float64(w.Age)},
+		Age:       Part{Factor: Age(now, record.AgesFrom(j), maxAge), Weight: float64(w.Age)},
 		FairShare: Part{Factor: c.shares[[2]string{j.Account, j.User}], Weight: float64(w.FairShare)},
 		JobSize:   Part{Factor: JobSize(sz.Nodes, c.nodes, sz.CPUs, c.cpus, w.SmallFirst), Weight: float64(w.JobSize)},
 		Partition: Part{Factor: Fraction(int64(partition), int64(c.partition)), Weight: float64(w.Partition)},

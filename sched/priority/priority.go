@@ -38,12 +38,12 @@ func clamp(f float64) float64 {
 	return math.Min(f, 1)
 }
 
-// Age is how far a job has come on the way to maxAgeS since it became eligible.
-func Age(now, eligible, maxAgeS int64) float64 {
-	if now <= eligible || maxAgeS <= 0 {
+// Age is how far a job has come on the way to maxAgeS, which counts from then on.
+func Age(now, from, maxAgeS int64) float64 {
+	if now <= from || maxAgeS <= 0 {
 		return 0
 	}
-	return clamp(float64(now-eligible) / float64(maxAgeS))
+	return clamp(float64(now-from) / float64(maxAgeS))
 }
 
 // JobSize is the mean of the fractions of the cluster's nodes and CPUs that a

@@ -204,7 +204,7 @@ func (q *Queue) changeJob(j *Job, rec *record.Job) *Job {
 
 func sameToQueue(a, b *record.Job) bool {
 	return a.ID == b.ID && a.Request == b.Request && a.LimitS == b.LimitS && a.TimeMinS == b.TimeMinS && a.Submit == b.Submit &&
-		a.Begin == b.Begin && a.Eligible == b.Eligible && a.Hold == b.Hold && a.HoldReason == b.HoldReason &&
+		a.Begin == b.Begin && a.Eligible == b.Eligible && a.Accrue == b.Accrue && a.Hold == b.Hold && a.HoldReason == b.HoldReason &&
 		a.Dependency == b.Dependency &&
 		a.Priority == b.Priority && a.Nice == b.Nice && a.SiteFactor == b.SiteFactor && a.AssocFactor == b.AssocFactor &&
 		a.User == b.User &&

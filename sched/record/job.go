@@ -41,6 +41,7 @@ type Job struct {
 
 	Submit     int64
 	Eligible   int64 // when it became or becomes eligible (begin, dependency); 0: Submit
+	Accrue     int64 // from when on its age counts in its priority; 0: EligibleAt; Forever: not now
 	Begin      int64 // --begin; 0: at once
 	Deadline   int64 // must have ended by then; 0: none
 	LimitS     int64 // 0: the partition's default
@@ -293,6 +294,14 @@ func (a *Array) Startable() int {
 
 // EligibleAt is from when on the job has been waiting for resources.
 func EligibleAt(j *Job) int64 { return max(j.Submit, j.Begin, j.Eligible) }
+
+// AgesFrom is from when on the job's age counts in its priority.
+func AgesFrom(j *Job) int64 {
+	if j.Accrue != 0 {
+		return j.Accrue
+	}
+	return EligibleAt(j)
+}
 
 // LimitOf is the limit that holds for the job in the partition; Forever when there is none.
 func LimitOf(j *Job, p *Partition) int64 {

@@ -98,7 +98,7 @@ test-cluster: ## roll a cluster out with Ansible on booted hosts, as root; VM=1 
 	umask 022 && TMPDIR=/tmp $(GO) test -count=1 -timeout 3h -v ./deploy/ansible/clustertest -cluster -packages $(abspath $(PACKAGES)) \
 		$(if $(VM),-vm)
 
-test-vm: ## test cgroup v2 and cgroup v1, each alone, on a Debian kernel in an emulated machine; about three minutes
+test-vm: ## test cgroup v2 and cgroup v1, each alone, on a Debian kernel in an emulated machine; about ten minutes
 	@GO=$(GO) .ci/vm/run
 
 check: tools ## formatting, vet, staticcheck, generated files up to date

@@ -1,6 +1,8 @@
 package reactor
 
 import (
+	"math"
+
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/ctld/limit"
 	"github.com/sluice-hpc/sluice/ctld/state"
@@ -25,10 +27,31 @@ func accrue(tx *state.Tx) {
 	if !v.Settings.EnforceLimits || !v.Policy().Accrues() {
 		return
 	}
-	used := map[limit.Group]int64{}
+	type kind struct{ user, account, qos, partition string } // of jobs with the same limits
+	type room struct {
+		limits []limit.Limit
+		used   []*int64 // of each group that they count for
+	}
+	used, rooms := map[limit.Group]*int64{}, map[kind]*room{}
+	of := func(j *pb.JobRecord) *room {
+		k := kind{j.Spec.GetUser(), j.Spec.GetAccount(), j.Spec.GetQos(), j.Partition}
+		r := rooms[k]
+		if r == nil {
+			r = &room{limits: limit.Accrue(v, j)}
+			for _, g := range limit.AccruesIn(v, j) {
+				if used[g] == nil {
+					used[g] = new(int64)
+				}
+				r.used = append(r.used, used[g])
+			}
+			rooms[k] = r
+		}
+		return r
+	}
 	count := func(j *pb.JobRecord) {
-		for _, g := range limit.AccruesIn(v, j) {
-			used[g] += state.Tasks(j)
+		n := state.Tasks(j)
+		for _, u := range of(j).used {
+			*u += n
 		}
 	}
 	var waiting, held []*pb.JobRecord
@@ -52,21 +75,24 @@ func accrue(tx *state.Tx) {
 		tx.Emit(state.JobChanged{Job: n})
 	}
 	for _, j := range held {
-		if len(limit.Accrue(v, j)) > 0 {
+		if len(of(j).limits) > 0 {
 			set(j, 0)
 		}
 	}
 	for _, j := range waiting {
-		limits := limit.Accrue(v, j)
+		limits := of(j).limits
 		if len(limits) == 0 {
 			set(j, j.EligibleNs)
 			continue
 		}
-		room := state.Tasks(j)
+		left := int64(math.MaxInt64)
 		for _, l := range limits {
-			room = min(room, l.Most-used[l.Group])
+			left = min(left, l.Most-*used[l.Group])
 		}
-		for range max(0, room) {
+		if left <= 0 {
+			continue
+		}
+		for range min(left, state.Tasks(j)) {
 			n := j
 			if j.ArrayTasks != "" {
 				task, _ := state.ArraySet(j).Min()

@@ -99,19 +99,21 @@ func TestAccrueSlots(t *testing.T) {
 	step("no limit", "- A A A A A")
 }
 
-// TestAccrueArray: as many tasks as there is room for get records of their own.
+// TestAccrueArray: as many tasks as there is room for get a record of their own; an array for which there is room stays one.
 func TestAccrueArray(t *testing.T) {
 	b := limitBench(t)
 	b.limits("account lab MaxJobsAccrue 3")
 	b.send("u1", "lab", "normal", &pb.JobSpec{Array: "1-5"})
 	b.send("u1", "lab", "normal", &pb.JobSpec{})
+	b.send("u2", "lab", "normal", &pb.JobSpec{Array: "1-3"})
+	b.send("u2", "lab", "normal", &pb.JobSpec{})
 	b.do(reactor.Tick{})
 	b.do(reactor.Tick{})
 	got := ""
 	for j := range b.loop.View().Jobs.All() {
 		got += fmt.Sprintf("%s %t, ", state.JobName(j), j.AccrueNs != 0)
 	}
-	if want := "1_[4-5] false, 2 false, 1_1 true, 1_2 true, 1_3 true, "; got != want {
+	if want := "1_[4-5] false, 2 false, 3_[1-3] true, 4 false, 1_[1-3] true, "; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -92,15 +92,22 @@ func accrue(tx *state.Tx) {
 		if left <= 0 {
 			continue
 		}
-		for range min(left, state.Tasks(j)) {
-			n := j
-			if j.ArrayTasks != "" {
-				task, _ := state.ArraySet(j).Min()
-				n = splitTasks(tx, j, jobid.SetOf(task))
-				j = tx.Job(j.Id)
-			}
-			count(n)
-			set(n, tx.NowNS)
+		if left < state.Tasks(j) {
+			j = splitTasks(tx, j, firstTasks(j, left))
 		}
+		count(j)
+		set(j, tx.NowNS)
 	}
+}
+
+// firstTasks are so many of the tasks of an array.
+func firstTasks(j *pb.JobRecord, n int64) jobid.Set {
+	var tasks []uint32
+	for task := range state.ArraySet(j).All() {
+		if int64(len(tasks)) == n {
+			break
+		}
+		tasks = append(tasks, task)
+	}
+	return jobid.SetOf(tasks...)
 }

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-hpc/sluice/conf/accounts"
+	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -80,11 +82,27 @@ func TestAccrueSlots(t *testing.T) {
 		}
 	}
 	step("at first", "- - A A - -")
-	first := b.loop.View().Jobs.Get(4).AccrueNs
 	b.do(reactor.Control{Caller: root, IDs: []string{"3"}, Verb: "hold"})
 	step("one is held", "- - - A A -")
 	b.do(reactor.Control{Caller: root, IDs: []string{"3"}, Verb: "release"})
 	step("it is released", "- - - A A -")
+	set := func(id, key, value string) {
+		out, _ := b.do(reactor.UpdateJob{Caller: root, IDs: []string{id}, Set: []*pb.KeyValue{{Key: key, Value: value}}}).(*pb.Problem)
+		if out != nil {
+			t.Fatal(out)
+		}
+	}
+	at := func(seconds int64) string { return timespec.FormatUnix(time.Unix(0, b.now+seconds*1e9)) }
+	set("6", "ResetAccrueTime", "")
+	step("one without asks for it", "- - - A A -")
+	set("4", "StartTime", at(60))
+	step("one is put off", "- - A - A -")
+	set("4", "StartTime", at(0))
+	step("it is not any more", "- - A - A -")
+	b.do(reactor.Control{Caller: root, IDs: []string{"3"}, Verb: "hold"})
+	step("another one is held", "- - - A A -")
+	b.do(reactor.Control{Caller: root, IDs: []string{"3"}, Verb: "release"})
+	first := b.loop.View().Jobs.Get(4).AccrueNs
 	b.limits("account lab MaxJobsAccrue 1")
 	step("the limit is lower", "- - - A A -")
 	b.limits("account lab MaxJobsAccrue 3")

@@ -10,8 +10,8 @@ import (
 )
 
 // From a job's AccrueTime on its age counts in its priority. Where MaxJobsAccrue… or GrpJobsAccrue limit how many jobs have one, a job that
-// waits gets it while there is room, the one with the lowest id first; to start, to end or to be held makes room. A lower limit takes it
-// from nobody.
+// waits gets it while there is room, the one with the lowest id first; to start, to end, to be held or to have to wait for a time or a
+// dependency again makes room. A lower limit takes it from nobody.
 
 // accrueFrom is the AccrueTime of a job that becomes eligible then.
 func accrueFrom(tx *state.Tx, j *pb.JobRecord, eligibleNS int64) int64 {
@@ -54,15 +54,14 @@ func accrue(tx *state.Tx) {
 			*u += n
 		}
 	}
-	var waiting, held []*pb.JobRecord
+	var waiting, back []*pb.JobRecord
 	for j := range tx.Jobs().All() {
 		switch {
 		case !state.Pending(j):
-		case j.Priority == 0:
+		case j.Priority == 0 || j.EligibleNs == 0 || j.EligibleNs > tx.NowNS:
 			if j.AccrueNs != 0 {
-				held = append(held, j)
+				back = append(back, j)
 			}
-		case j.EligibleNs == 0 || j.EligibleNs > tx.NowNS:
 		case j.AccrueNs != 0:
 			count(j)
 		default:
@@ -74,7 +73,7 @@ func accrue(tx *state.Tx) {
 		n.AccrueNs = ns
 		tx.Emit(state.JobChanged{Job: n})
 	}
-	for _, j := range held {
+	for _, j := range back {
 		if len(of(j).limits) > 0 {
 			set(j, 0)
 		}

@@ -25,8 +25,10 @@ func Seed() uint64 {
 	return n
 }
 
+var programs = []string{"sluice", "sluice-steps", "sluice-ctld", "sluice-noded"}
+
 // Programs puts the programs into a folder, which is made, with links for some commands. They are those of the folder built, or are built
-// now if that is "": a test of a package two folders below the module's calls it.
+// now if that is "".
 func Programs(bin, built string, commands ...string) (err error) {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return err
@@ -34,7 +36,7 @@ func Programs(bin, built string, commands ...string) (err error) {
 	if built == "" {
 		err = build(bin)
 	} else {
-		for _, name := range []string{"sluice", "sluice-steps", "sluice-ctld", "sluice-noded"} {
+		for _, name := range programs {
 			err = errors.Join(err, CopyProgram(filepath.Join(built, name), filepath.Join(bin, name)))
 		}
 	}
@@ -49,10 +51,10 @@ func build(bin string) error {
 	if Raced {
 		args = append(args, "-race")
 	}
-	cmd := exec.Command("go", append(args, "./cmd/sluice", "./cmd/sluice-steps", "./cmd/sluice-ctld",
-		"./cmd/sluice-noded")...)
-	cmd.Dir = "../../.."
-	if out, err := cmd.CombinedOutput(); err != nil {
+	for _, name := range programs {
+		args = append(args, "github.com/sluice-hpc/sluice/cmd/"+name)
+	}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build the programs: %w\n%s", err, out)
 	}
 	return nil

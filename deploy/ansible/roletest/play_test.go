@@ -30,18 +30,21 @@ type result struct {
 	dir string // what was written, below etc, usr/local and var
 }
 
-// setUp makes /etc, /usr/local and /var copies on write and /run empty, and keeps what is written there in $1/out.
+// setUp makes /etc, /usr/local and /var copies on write and /run empty, and keeps what is written there in $1/out. $2 is the checkout,
+// which may be a mount below /var that the copy does not show.
 const setUp = `set -eu
 dir=$1
+mount --bind "$2" "$dir/checkout"
 mount -t tmpfs tmpfs "$dir/layers"
 mount -t tmpfs tmpfs /run
 for at in etc usr/local var; do
 	mkdir -p "$dir/layers/up/$at" "$dir/layers/work/$at"
 	mount -t overlay overlay -o "lowerdir=/$at,upperdir=$dir/layers/up/$at,workdir=$dir/layers/work/$at" "/$at"
 done
+mount --bind "$dir/checkout" "$2"
 rm -rf /etc/slurm /etc/sluice /etc/prometheus /var/log/slurm
 . "$dir/before"
-shift
+shift 2
 status=0
 "$@" || status=$?
 mkdir "$dir/out"
@@ -85,6 +88,7 @@ func (p play) run(t *testing.T) result {
 	write("layers/.keep", "", 0o644)
 	write("ansible.cfg", "", 0o644)
 	write("bin/.keep", "", 0o644)
+	write("checkout/.keep", "", 0o644)
 	for name, text := range p.programs {
 		write("bin/"+name, text, 0o755)
 	}
@@ -92,8 +96,8 @@ func (p play) run(t *testing.T) result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"--mount", "--propagation", "private", "sh", "-c", setUp, "sh", dir, "ansible-playbook", "-i",
-		filepath.Join(dir, "inventory", "hosts"), filepath.Join(dir, "play.yml")}, p.args...)
+	args := append([]string{"--mount", "--propagation", "private", "sh", "-c", setUp, "sh", dir, filepath.Join(top, "../.."),
+		"ansible-playbook", "-i", filepath.Join(dir, "inventory", "hosts"), filepath.Join(dir, "play.yml")}, p.args...)
 	cmd := exec.Command("unshare", args...)
 	cmd.Env = append(os.Environ(), "HOME="+dir, "ANSIBLE_HOME="+filepath.Join(dir, "ansible"), "ANSIBLE_NOCOLOR=1", "LC_ALL=C.UTF-8",
 		"ANSIBLE_LOCAL_TEMP="+filepath.Join(dir, "tmp"), "ANSIBLE_REMOTE_TEMP="+filepath.Join(dir, "tmp"),

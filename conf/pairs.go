@@ -14,7 +14,6 @@ type Pair struct{ Key, Value string }
 
 // Runtime is what `scontrol show config` prints besides the configuration.
 type Runtime struct {
-	BootTime            string // of the controller, as timespec.Layout
 	NextJobID           uint32
 	Version             string
 	SlurmUID, SlurmdUID uint32

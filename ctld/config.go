@@ -318,9 +318,9 @@ func schedParams(c *conf.Config) record.Params {
 // shown is what scontrol show config shows.
 func (d *daemon) shown() *pb.ConfigReply {
 	c := d.conf.Load()
-	rt := conf.Runtime{BootTime: d.started.Format(timespec.Layout), NextJobID: d.loop.View().NextJobID, Version: version.Slurm,
+	rt := conf.Runtime{NextJobID: d.loop.View().NextJobID, Version: version.Slurm,
 		SlurmUID: d.uid, SlurmdUID: d.uid}
-	r := &pb.ConfigReply{Pairs: keyValues(c.Pairs(rt)), Cgroup: keyValues(c.CgroupPairs())}
+	r := &pb.ConfigReply{Pairs: keyValues(c.Pairs(rt)), Cgroup: keyValues(c.CgroupPairs()), BootNs: d.started.UnixNano()}
 	for _, i := range c.Ignored {
 		r.Ignored = append(r.Ignored, &pb.KeyValue{Key: i.Key, Value: i.Why})
 	}

@@ -950,6 +950,7 @@ type ConfigReply struct {
 	NowNs   int64
 	Cgroup  []*KeyValue
 	Ignored []*KeyValue
+	BootNs  int64
 }
 
 func (m *ConfigReply) GetPairs() []*KeyValue {
@@ -980,6 +981,13 @@ func (m *ConfigReply) GetIgnored() []*KeyValue {
 	return m.Ignored
 }
 
+func (m *ConfigReply) GetBootNs() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.BootNs
+}
+
 // Marshal gives the encoding of m.
 func (m *ConfigReply) Marshal() []byte { return m.AppendTo(nil) }
 
@@ -1002,6 +1010,7 @@ func (m *ConfigReply) AppendTo(b []byte) []byte {
 		b, at = coding.Open(b, 4)
 		b = coding.Close(v.AppendTo(b), at)
 	}
+	b = coding.AppendNumber(b, 5, uint64(m.BootNs))
 	return b
 }
 
@@ -1030,6 +1039,8 @@ func (m *ConfigReply) Merge(s string) error {
 			v := new(KeyValue)
 			d.Fail(v.Merge(d.Data))
 			m.Ignored = append(m.Ignored, v)
+		case 5<<3 | coding.Varint:
+			m.BootNs = int64(d.Number())
 		}
 	}
 	return d.Err()

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/acct"
@@ -222,14 +221,8 @@ func (m *run) clusterEvent(ctx context.Context, c *client.Client) (mgrRow, error
 		return r, err
 	}
 	reply, err := c.Config(ctx, &msg.ConfigRequest{})
-	for _, kv := range reply.GetPairs() {
-		if kv.GetKey() == "BOOT_TIME" {
-			r["start"] = kv.GetValue()
-			if since, err := time.ParseInLocation("2006-01-02T15:04:05", kv.GetValue(), time.Local); err == nil {
-				r["duration"] = timespec.Clock(reply.GetNowNs()/1e9 - since.Unix())
-			}
-		}
-	}
+	r["start"] = string(view.Context(m.env, 0).AppendTime(nil, reply.GetBootNs(), "Unknown"))
+	r["duration"] = timespec.Clock(max(0, (reply.GetNowNs()-reply.GetBootNs())/1e9))
 	return r, err
 }
 

@@ -22,6 +22,11 @@ func (s *show) config(id string) int {
 	}
 	fc := view.Context(s.env, reply.GetNowNs())
 	b := append(fc.AppendTime(append([]byte(nil), "Configuration data as of "...), fc.Now.UnixNano(), ""), '\n')
+	for _, pair := range reply.GetPairs() {
+		if pair.GetKey() == "BOOT_TIME" {
+			pair.Value = string(fc.AppendTime(nil, reply.GetBootNs(), ""))
+		}
+	}
 	b = appendPairs(b, "", "%-23s = %s\n", reply.GetPairs(), id)
 	b = appendPairs(b, "\nCgroup Support Configuration:\n", "%-23s = %s\n", reply.GetCgroup(), id)
 	// indented: scripts look for a key at the begin of a line

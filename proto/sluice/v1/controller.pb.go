@@ -913,8 +913,9 @@ type ConfigReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pairs         []*KeyValue            `protobuf:"bytes,1,rep,name=pairs" json:"pairs,omitempty"` // in the order scontrol show config prints
 	NowNs         int64                  `protobuf:"varint,2,opt,name=now_ns,json=nowNs" json:"now_ns,omitempty"`
-	Cgroup        []*KeyValue            `protobuf:"bytes,3,rep,name=cgroup" json:"cgroup,omitempty"`   // cgroup.conf, as it is in force
-	Ignored       []*KeyValue            `protobuf:"bytes,4,rep,name=ignored" json:"ignored,omitempty"` // what has no effect: the key, or key and words; and why
+	Cgroup        []*KeyValue            `protobuf:"bytes,3,rep,name=cgroup" json:"cgroup,omitempty"`                // cgroup.conf, as it is in force
+	Ignored       []*KeyValue            `protobuf:"bytes,4,rep,name=ignored" json:"ignored,omitempty"`              // what has no effect: the key, or key and words; and why
+	BootNs        int64                  `protobuf:"varint,5,opt,name=boot_ns,json=bootNs" json:"boot_ns,omitempty"` // when the controller was started: BOOT_TIME, which the reader writes in its own time zone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -975,6 +976,13 @@ func (x *ConfigReply) GetIgnored() []*KeyValue {
 		return x.Ignored
 	}
 	return nil
+}
+
+func (x *ConfigReply) GetBootNs() int64 {
+	if x != nil {
+		return x.BootNs
+	}
+	return 0
 }
 
 type KeyValue struct {
@@ -6053,12 +6061,13 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"partitions\x18\x01 \x03(\v2\x1a.sluice.v1.PartitionRecordR\n" +
 	"partitions\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\"\x0f\n" +
-	"\rConfigRequest\"\xab\x01\n" +
+	"\rConfigRequest\"\xc4\x01\n" +
 	"\vConfigReply\x12)\n" +
 	"\x05pairs\x18\x01 \x03(\v2\x13.sluice.v1.KeyValueR\x05pairs\x12\x15\n" +
 	"\x06now_ns\x18\x02 \x01(\x03R\x05nowNs\x12+\n" +
 	"\x06cgroup\x18\x03 \x03(\v2\x13.sluice.v1.KeyValueR\x06cgroup\x12-\n" +
-	"\aignored\x18\x04 \x03(\v2\x13.sluice.v1.KeyValueR\aignored\"2\n" +
+	"\aignored\x18\x04 \x03(\v2\x13.sluice.v1.KeyValueR\aignored\x12\x17\n" +
+	"\aboot_ns\x18\x05 \x01(\x03R\x06bootNs\"2\n" +
 	"\bKeyValue\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"+\n" +

@@ -54,6 +54,9 @@ func renewCrontabs(tx *state.Tx, byNS int64) {
 		n.Spec = state.CloneSpec(j.Spec)
 		runAgainAt(tx, n)
 		n.Spec.BeginNs = n.EligibleNs
+		if n.AccrueNs > tx.NowNS {
+			n.AccrueNs = accrueFrom(tx, n, n.EligibleNs)
+		}
 		tx.Emit(state.JobChanged{Job: n, What: "next run, by the clock as it is now"})
 	}
 }

@@ -207,7 +207,7 @@ func TestCrontabWhenTheClockIsSet(t *testing.T) {
 		id := b.submitted(func(s *pb.JobSpec) { s.Cron, s.BeginNs = c.spec, at(c.next) })
 		b.now = at(c.set)
 		b.look()
-		if j := b.view.Jobs.Get(id); j.Spec.BeginNs != at(c.want) || j.EligibleNs != at(c.want) {
+		if j := b.view.Jobs.Get(id); j.Spec.BeginNs != at(c.want) || j.EligibleNs != at(c.want) || j.AccrueNs != at(c.want) {
 			t.Errorf("%s, put to %s: next at %v, want %s", c.spec, c.set, time.Unix(0, j.Spec.BeginNs), c.want)
 		}
 	}

@@ -30,8 +30,8 @@ func setHold(tx *state.Tx, c Caller, j *pb.JobRecord, verb string) *pb.Problem {
 			n.Reason, n.ReasonDetail = "None", ""
 			n.EligibleNs = max(tx.NowNS, n.Spec.BeginNs)
 			waitForDependency(n)
-			if n.AccrueNs == 0 && n.EligibleNs == tx.NowNS {
-				n.AccrueNs = accrueFrom(tx, n, tx.NowNS)
+			if n.AccrueNs == 0 && n.EligibleNs != 0 {
+				n.AccrueNs = accrueFrom(tx, n, n.EligibleNs)
 			}
 		}
 		tx.Emit(state.JobChanged{Job: n, What: "released"})

@@ -55,8 +55,6 @@ func (c Submit) Handle(tx *state.Tx) any {
 		}
 	} else {
 		j.Priority = submitPriority(tx, j)
-	}
-	if j.EligibleNs <= tx.NowNS {
 		j.AccrueNs = accrueFrom(tx, j, j.EligibleNs)
 	}
 	if j.Spec.Array != "" {

@@ -356,6 +356,9 @@ func setStart(e *jobEdit, key, value string) *pb.Problem {
 		e.job.Spec.BeginNs = 0 // it may start at once
 	}
 	e.job.EligibleNs = max(t, e.job.SubmitNs)
+	if e.job.AccrueNs > e.tx.NowNS {
+		e.job.AccrueNs = accrueFrom(e.tx, e.job, max(t, e.tx.NowNS))
+	}
 	return e.onlyPending(key)
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -179,4 +180,31 @@ func TestManyCPUsDoNotWrap(t *testing.T) {
 	if j := b.job(id); !strings.Contains(got, "More processors") || j.NumCpus != 256 {
 		t.Errorf("answered %q, the job has %d CPUs", got, j.NumCpus)
 	}
+}
+
+// TestAgeFromBegin: a job that may not begin yet gets older from then on, also when that changes; later changes take nothing from its age.
+func TestAgeFromBegin(t *testing.T) {
+	b := newBench(t, nil)
+	hour := int64(3600e9)
+	begin := b.now + hour
+	id := b.submit(&pb.JobSpec{Name: "a", BeginNs: begin})
+	held := b.submit(&pb.JobSpec{Name: "b", BeginNs: begin, Hold: true})
+	ages := func(id uint32, want int64) {
+		t.Helper()
+		if j := b.job(id); j.AccrueNs != want {
+			t.Errorf("job %d gets older %v after now, want %v", id, time.Duration(j.AccrueNs-b.now), time.Duration(want-b.now))
+		}
+	}
+	ages(id, begin)
+	ages(held, 0)
+	b.control("release", fmt.Sprint(held))
+	ages(held, begin)
+	b.update(fmt.Sprint(id), "StartTime=now+7200")
+	ages(id, b.job(id).Spec.BeginNs)
+	b.update(fmt.Sprint(id), "StartTime=now")
+	begun := b.now
+	ages(id, begun)
+	b.now += hour
+	b.update(fmt.Sprint(id), "StartTime=now+7200")
+	ages(id, begun)
 }

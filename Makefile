@@ -65,7 +65,7 @@ packages: ## build deb, rpm and a tarball of static programs into dist/; ARCH="a
 # Tests that boot hosts or need minutes for other reasons: make nightly runs them, and the longer rounds of the others (-short).
 LONG  := internal/test/boottest|deploy
 # What threads share most is tested with the detector of data races, where there is a C compiler for it.
-RACED := ctld/loop ctld/rpc ctld/turns ctld/nodeport ctld/live ctld/dispatch ctld/planner noded/step noded/agent
+RACED := ctld/loop ctld/frames ctld/rpc ctld/turns ctld/nodeport ctld/live ctld/dispatch ctld/planner noded/step noded/agent
 # The programs are built first: tests build them, too, several at once.
 test: deps build $(TOOLBIN)/gotestsum ## run the tests, ten minutes; as root with real cgroups and a second user; SEED=N: in another order
 	@GO=$(GO) SEED=$(SEED) .ci/test $(if $(filter 1,$(CGO)),$(RACED:%=./%)) -- -short \

@@ -24,7 +24,7 @@ func (s *Local) working(ctx context.Context, p *Peer) error {
 		return nil
 	}
 	l := s.loadOf(p.owner)
-	late := time.NewTimer(p.conn.wait)
+	late := time.NewTimer(p.conn.Wait)
 	defer late.Stop()
 	taken := func(places chan struct{}) error {
 		select {
@@ -42,18 +42,18 @@ func (s *Local) working(ctx context.Context, p *Peer) error {
 			return ctx.Err()
 		}
 	}
-	if err := taken(p.conn.answers); err != nil {
+	if err := taken(p.conn.Answers); err != nil {
 		return err
 	}
 	if err := taken(l.answers); err != nil {
-		<-p.conn.answers
+		<-p.conn.Answers
 		return err
 	}
 	context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			<-p.conn.ended
+			<-p.conn.Ended()
 		}
-		<-p.conn.answers
+		<-p.conn.Answers
 		<-l.answers
 	})
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/ctld/frames"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -151,7 +152,7 @@ type Peer struct {
 	crowded bool   // has too many connections
 	refused *pb.Problem
 	drains  *drainer // of root of a compute host, who is refused everything but that; nil otherwise
-	conn    *boundedConn
+	conn    *frames.Conn
 }
 
 type peerKey struct{}

@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/containerd/ttrpc"
+	"github.com/sluice-hpc/sluice/ctld/frames"
 	"github.com/sluice-hpc/sluice/ctld/loop"
 	"github.com/sluice-hpc/sluice/ctld/turns"
 	"github.com/sluice-hpc/sluice/internal/logfile"
@@ -44,7 +45,7 @@ const (
 	maxUserCalls   = 1024
 	maxUserStreams = 64
 	// maxUserAnswers bounds the calls of one ordinary user that are worked on at a time, or whose answer waits to be written, on all
-	// connections; as maxConnAnswers does for one.
+	// connections; as frames.MaxAnswers does for one.
 	maxUserAnswers = 32
 	// maxUserSelections bounds those that read the accounting, which can hold few at a time: who reads slowly keeps a place there.
 	maxUserSelections = 2
@@ -62,7 +63,7 @@ type Local struct {
 	log      *slog.Logger
 	said     *logfile.Seldom // lines that users can bring about
 
-	// connPatience, crowdedFor, drainsFor and maxReadWait, but in tests, where nobody is to be too late for them.
+	// frames.Patience, crowdedFor, drainsFor and frames.MaxWait, but in tests, where nobody is to be too late for them.
 	patience, crowdedFor, drainsFor, readWait time.Duration
 
 	slots map[bool]chan struct{} // of connections, of operators and of all others
@@ -76,18 +77,17 @@ type Local struct {
 // load is what one ordinary user asks for at present.
 type load struct {
 	calls      atomic.Int32
-	frames     chan struct{} // calls whose answers have not been written (boundedConn)
+	frames     *frames.User  // what of theirs is read
 	answers    chan struct{} // those that are worked on, or whose answers wait to be written
 	streams    chan struct{}
 	selections chan struct{}
-	reading    *budget // of large messages, in bytes
 }
 
 // NewLocal makes the server. operator says who may act on everything.
 func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Local {
 	l := &Local{service: s, methods: map[string]ttrpc.Stream{}, operator: operator, log: log, said: logfile.NewSeldom(time.Minute),
-		owner: passwd.NewSubordinates("/etc/subuid").Owner, patience: connPatience,
-		crowdedFor: crowdedFor, drainsFor: drainsFor, readWait: maxReadWait,
+		owner: passwd.NewSubordinates("/etc/subuid").Owner, patience: frames.Patience,
+		crowdedFor: crowdedFor, drainsFor: drainsFor, readWait: frames.MaxWait,
 		loads: map[uint32]*load{}, conns: map[uint32]int{}}
 	l.slots = map[bool]chan struct{}{false: make(chan struct{}, localPlaces()), true: make(chan struct{}, maxOperatorConns)}
 	l.gates = turns.New()
@@ -214,16 +214,16 @@ func (s *Local) serveConn(ctx context.Context, conn net.Conn, peer *Peer) {
 	// failed of which nobody knows what becomes. Commands ask the next controller again.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	var user *load
+	var user *frames.User
 	if !peer.Operator && peer.refused == nil {
-		user = s.loadOf(peer.owner)
+		user = s.loadOf(peer.owner).frames
 	}
-	peer.conn = newBoundedConn(conn, user)
-	peer.conn.patience, peer.conn.wait = s.patience, s.readWait
-	defer peer.conn.release()
+	peer.conn = frames.Bound(conn, user)
+	peer.conn.Patience, peer.conn.Wait = s.patience, s.readWait
+	defer peer.conn.Release()
 	ctx, cancel := context.WithCancel(context.WithValue(quiet(context.WithoutCancel(ctx)), peerKey{}, peer))
 	defer cancel()
-	_ = srv.Serve(ctx, newOneConn(peer.conn))
+	_ = srv.Serve(ctx, frames.Listener(peer.conn))
 	_ = srv.Close()
 }
 
@@ -423,59 +423,9 @@ func (s *Local) loadOf(uid uint32) *load {
 	defer s.mu.Unlock()
 	l := s.loads[uid]
 	if l == nil {
-		l = &load{streams: make(chan struct{}, maxUserStreams),
-			selections: make(chan struct{}, maxUserSelections), reading: newBudget(userReading),
-			frames: make(chan struct{}, maxUserCalls+clearLag), answers: make(chan struct{}, maxUserAnswers)}
+		l = &load{streams: make(chan struct{}, maxUserStreams), selections: make(chan struct{}, maxUserSelections),
+			frames: frames.NewUser(maxUserCalls), answers: make(chan struct{}, maxUserAnswers)}
 		s.loads[uid] = l
 	}
 	return l
-}
-
-// oneConn is a listener of one connection: Accept gives it once and then waits until it is closed.
-type oneConn struct {
-	conn   chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-	addr   net.Addr
-}
-
-func newOneConn(c net.Conn) *oneConn {
-	o := &oneConn{conn: make(chan net.Conn, 1), closed: make(chan struct{}), addr: c.LocalAddr()}
-	o.conn <- &watchedConn{Conn: c, onClose: o.shut}
-	return o
-}
-
-func (o *oneConn) shut() { o.once.Do(func() { close(o.closed) }) }
-
-func (o *oneConn) Accept() (net.Conn, error) {
-	select {
-	case c := <-o.conn:
-		return c, nil
-	case <-o.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (o *oneConn) Close() error   { o.shut(); return nil }
-func (o *oneConn) Addr() net.Addr { return o.addr }
-
-// watchedConn tells when it is closed.
-type watchedConn struct {
-	net.Conn
-	onClose func()
-}
-
-// Read ends with io.EOF however the connection ended: after any other error ttrpc's server goes on waiting, for ever, and the
-// connection would count against its user for as long as the controller runs.
-func (w *watchedConn) Read(b []byte) (int, error) {
-	n, err := w.Conn.Read(b)
-	if err != nil {
-		err = io.EOF
-	}
-	return n, err
-}
-
-func (w *watchedConn) Close() error {
-	w.onClose()
-	return w.Conn.Close()
 }

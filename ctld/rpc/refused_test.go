@@ -5,11 +5,14 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/ttrpc"
+	"github.com/sluice-hpc/sluice/ctld/frames"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	"github.com/sluice-hpc/sluice/ctld/turns"
@@ -28,27 +31,27 @@ func TestRefusalsAreAnsweredOnce(t *testing.T) {
 	stream := uint32(1)
 	call := func(method string, message proto.Message, pieces int) (code codes.Code, text string) {
 		t.Helper()
-		flags, payload := byte(lastMessage), []byte(nil)
+		flags, payload := byte(frames.LastMessage), []byte(nil)
 		if message != nil {
 			payload, _ = proto.Marshal(message)
 		}
 		if pieces > 0 {
-			flags = moreMessages
+			flags = frames.MoreMessages
 		}
 		body, _ := proto.Marshal(&ttrpc.Request{Service: controllerAPI, Method: method, Payload: payload})
-		sent := frame(stream, frameRequest, flags, len(body))
-		copy(sent[frameHeader:], body)
+		sent := frame(stream, frames.Request, flags, len(body))
+		copy(sent[frames.HeaderBytes:], body)
 		for range pieces {
-			sent = append(sent, frame(stream, frameMessage, 0, 0)...)
+			sent = append(sent, frame(stream, frames.Message, 0, 0)...)
 		}
 		if pieces > 0 {
-			sent = append(sent, frame(stream, frameMessage, lastMessage|noMessage, 0)...)
+			sent = append(sent, frame(stream, frames.Message, frames.LastMessage|frames.NoMessage, 0)...)
 		}
 		if _, err := conn.Write(sent); err != nil {
 			t.Fatal(err)
 		}
 		for {
-			head := make([]byte, frameHeader)
+			head := make([]byte, frames.HeaderBytes)
 			if _, err := io.ReadFull(conn, head); err != nil {
 				t.Fatal(err)
 			}
@@ -59,8 +62,8 @@ func TestRefusalsAreAnsweredOnce(t *testing.T) {
 			if of := binary.BigEndian.Uint32(head[4:]); of != stream {
 				t.Fatalf("%s, stream %d: a second answer on stream %d: %q", method, stream, of, body)
 			}
-			if head[8] != frameAnswer {
-				if head[9]&lastMessage == 0 {
+			if head[8] != frames.Answer {
+				if head[9]&frames.LastMessage == 0 {
 					continue
 				}
 				body = nil
@@ -184,5 +187,60 @@ func TestScriptsAreBoundedByTheSite(t *testing.T) {
 		if (p != nil) != refused || refused && !strings.Contains(p.Error(), "101 bytes and may have 100 (max_script_size") {
 			t.Errorf("%d bytes: %v", n, err)
 		}
+	}
+}
+
+func frame(stream uint32, kind, flags byte, length int) []byte {
+	b := make([]byte, frames.HeaderBytes+length)
+	binary.BigEndian.PutUint32(b, uint32(length))
+	binary.BigEndian.PutUint32(b[4:], stream)
+	b[8], b[9] = kind, flags
+	return b
+}
+
+// silentStream is a call whose messages are empty.
+type silentStream struct{ ttrpc.StreamServer }
+
+func (silentStream) RecvMsg(any) error { return nil }
+
+// TestAcceptedStaysAccepted: a submission that was collected and accepted is answered so, however many answers of its user wait.
+func TestAcceptedStaysAccepted(t *testing.T) {
+	s := serve(t)
+	far, near := net.Pipe()
+	defer far.Close()
+	conn := frames.Bound(near, nil)
+	conn.Wait = time.Millisecond
+	for range frames.MaxAnswers {
+		conn.Answers <- struct{}{}
+	}
+	m := s.local.guard("SubmitLarge", method{collects: true, first: newOf[pb.SubmitChunk],
+		handle: func(context.Context, proto.Message, ttrpc.StreamServer) (any, error) { return "accepted", nil }})
+	peer := &Peer{UID: alice, GID: alice, owner: alice, conn: conn}
+	out, err := m.Handler(context.WithValue(t.Context(), peerKey{}, peer), silentStream{})
+	if out != "accepted" || err != nil {
+		t.Errorf("%v, %v", out, err)
+	}
+}
+
+// TestLargeSubmissionsOfOneUser: more large submissions at once than the budget holds all come through, one after another.
+func TestLargeSubmissionsOfOneUser(t *testing.T) {
+	s := serve(t)
+	script := "#!/bin/sh\n" + strings.Repeat("#\n", 1<<20)
+	done := make(chan struct{})
+	const all = frames.UserReading/(2<<20) + 8
+	var users [all]pb.ControllerAPIClient
+	for i := range users {
+		users[i] = s.as(alice, alice)
+	}
+	for _, user := range users {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			if _, err := user.Submit(ctx, request(script)); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	for range all {
+		<-done
 	}
 }

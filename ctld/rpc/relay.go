@@ -176,7 +176,7 @@ func receivePieces(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.Piece], 
 var errPiece = status.Errorf(codes.InvalidArgument, "a piece has a caller, or more than %d bytes", MaxPiece)
 
 // sendPieces is what goes to the host, until the Local server has no more to say. That a host does not take it is noticed by the deadline
-// that boundedConn sets for a write.
+// that frames.Conn sets for a write.
 func sendPieces(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.Piece], from net.Conn) error {
 	b := make([]byte, pieceBytes)
 	for {

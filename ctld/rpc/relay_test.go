@@ -16,6 +16,7 @@ import (
 
 	"github.com/containerd/ttrpc"
 	"github.com/sluice-hpc/sluice/ctld/ca"
+	"github.com/sluice-hpc/sluice/ctld/frames"
 	"github.com/sluice-hpc/sluice/ctld/nodeport"
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/internal/mtls"
@@ -370,7 +371,7 @@ func waitRequest(t *testing.T, job uint32) []byte {
 	go func() { _, _ = pb.NewControllerAPIClient(c).WaitJob(t.Context(), &pb.WaitJobRequest{JobId: job}) }()
 	b := make([]byte, 4096)
 	n, err := theirs.Read(b)
-	for err == nil && n < frameHeader {
+	for err == nil && n < frames.HeaderBytes {
 		var more int
 		more, err = theirs.Read(b[n:])
 		n += more

@@ -1,4 +1,4 @@
-package rpc
+package frames
 
 import (
 	"encoding/binary"
@@ -35,14 +35,14 @@ func benchmarkConn(b *testing.B, bound bool, size int) {
 		b.Fatal(err)
 	}
 	if bound {
-		far = newBoundedConn(far, &load{reading: newBudget(1 << 30), frames: make(chan struct{}, clearLag)})
+		far = Bound(far, &User{reading: newBudget(1 << 30), calls: make(chan struct{}, clearLag)})
 	}
 	defer far.Close()
 	answered := make(chan error, 1)
 	go func() { answered <- answerFrames(far, size) }()
-	frame := make([]byte, frameHeader+size)
+	frame := make([]byte, HeaderBytes+size)
 	binary.BigEndian.PutUint32(frame, uint32(size))
-	frame[8] = frameRequest
+	frame[8] = Request
 	back := make([]byte, len(frame))
 	b.SetBytes(int64(2 * len(frame)))
 	b.ReportAllocs()
@@ -65,17 +65,17 @@ func benchmarkConn(b *testing.B, bound bool, size int) {
 
 // answerFrames reads frames as ttrpc does, header and content, and sends each back as an answer.
 func answerFrames(c net.Conn, size int) error {
-	frame := make([]byte, frameHeader+size)
+	frame := make([]byte, HeaderBytes+size)
 	for {
-		if _, err := io.ReadFull(c, frame[:frameHeader]); err == io.EOF {
+		if _, err := io.ReadFull(c, frame[:HeaderBytes]); err == io.EOF {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		if _, err := io.ReadFull(c, frame[frameHeader:]); err != nil {
+		if _, err := io.ReadFull(c, frame[HeaderBytes:]); err != nil {
 			return err
 		}
-		frame[8], frame[9] = frameAnswer, lastMessage
+		frame[8], frame[9] = Answer, LastMessage
 		if _, err := c.Write(frame); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package rpc
+package frames
 
 import (
 	"sync"
@@ -6,8 +6,8 @@ import (
 )
 
 // How much of large messages one ordinary user may have in this process, from the moment that a message is read until its call is
-// answered, on all connections (userReading) and on one (connReading). ttrpc reads a message whole before anybody can ask whose it is and
-// how many there are: the rate and the number of calls (local.go) are looked at with the message in hand, so that hundreds of connections
+// answered, on all connections (UserReading) and on one (connReading). ttrpc reads a message whole before anybody can ask whose it is and
+// how many there are: the number of calls is looked at (ctld/rpc) with the message in hand, so that hundreds of connections
 // could hold 4 MiB each while they wait for their turn.
 //
 // Messages up to smallMessage are not counted: the bounds of calls and connections are enough for them. A call that is going to send
@@ -15,10 +15,10 @@ import (
 const (
 	smallMessage = 16 << 10
 	maxStream    = 6 << 20
-	userReading  = 64 << 20
+	UserReading  = 64 << 20
 	connReading  = 2 * maxStream
-	// maxReadWait bounds how long a message waits to be read; then its connection ends. Commands that submit try again.
-	maxReadWait = time.Minute
+	// MaxWait bounds how long a message waits to be read; then its connection ends. Commands that submit try again.
+	MaxWait = time.Minute
 )
 
 // budget is bytes that may be taken and are given back.

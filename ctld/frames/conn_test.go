@@ -1,23 +1,17 @@
-package rpc
+package frames
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"io"
 	"net"
 	"slices"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/containerd/ttrpc"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"google.golang.org/protobuf/proto"
 )
 
 func frame(stream uint32, kind, flags byte, length int) []byte {
-	b := make([]byte, frameHeader+length)
+	b := make([]byte, HeaderBytes+length)
 	binary.BigEndian.PutUint32(b, uint32(length))
 	binary.BigEndian.PutUint32(b[4:], stream)
 	b[8], b[9] = kind, flags
@@ -25,8 +19,8 @@ func frame(stream uint32, kind, flags byte, length int) []byte {
 }
 
 // bounded is a connection of a user who may have so many bytes, and himself as many calls and bytes on each connection as he likes.
-func bounded(c net.Conn, b *budget) *boundedConn {
-	bc := newBoundedConn(c, &load{reading: b, frames: make(chan struct{}, 100)})
+func bounded(c net.Conn, b *budget) *Conn {
+	bc := Bound(c, &User{reading: b, calls: make(chan struct{}, 100)})
 	bc.reading = newBudget(1 << 30)
 	return bc
 }
@@ -36,7 +30,7 @@ func bounded(c net.Conn, b *budget) *boundedConn {
 func TestLargeMessagesWaitToBeRead(t *testing.T) {
 	const size, room, all = 4 << 20, 3, 8
 	b := newBudget(room*size + 100)
-	read, conns := make(chan *boundedConn, all), make([]*boundedConn, all)
+	read, conns := make(chan *Conn, all), make([]*Conn, all)
 	for i := range conns {
 		far, near := net.Pipe()
 		t.Cleanup(func() { _, _ = far.Close(), near.Close() })
@@ -44,7 +38,7 @@ func TestLargeMessagesWaitToBeRead(t *testing.T) {
 		go func() { _, _ = far.Write(frame(1, 1, 0, size)) }()
 		go func() { _, _ = io.Copy(io.Discard, far) }()
 		go func() {
-			var head [frameHeader]byte
+			var head [HeaderBytes]byte
 			if _, err := io.ReadFull(conns[i], head[:]); err != nil {
 				return
 			}
@@ -52,7 +46,7 @@ func TestLargeMessagesWaitToBeRead(t *testing.T) {
 			_, _ = io.CopyN(io.Discard, conns[i], size)
 		}()
 	}
-	var in []*boundedConn
+	var in []*Conn
 	for range room {
 		in = append(in, <-read)
 	}
@@ -63,13 +57,13 @@ func TestLargeMessagesWaitToBeRead(t *testing.T) {
 		if left != 100 || len(read) > 0 {
 			t.Fatalf("%d bytes are left after %d messages, %d more were read", left, room, len(read))
 		}
-		if _, err := in[len(in)-room].Write(frame(1, frameAnswer, 0, 5)); err != nil {
+		if _, err := in[len(in)-room].Write(frame(1, Answer, 0, 5)); err != nil {
 			t.Fatal(err)
 		}
 		in = append(in, <-read)
 	}
 	for _, c := range conns {
-		c.release()
+		c.Release()
 	}
 	if b.left != room*size+100 {
 		t.Errorf("%d bytes are left when all is over, want %d", b.left, room*size+100)
@@ -95,14 +89,14 @@ func TestStreamsReserveOnce(t *testing.T) {
 		}
 	}
 	step("a small request", frame(1, 1, 0, smallMessage), 3*maxStream)
-	step("the beginning of several", frame(3, frameRequest, moreMessages, 0), 2*maxStream)
+	step("the beginning of several", frame(3, Request, MoreMessages, 0), 2*maxStream)
 	for range 6 {
-		step("pieces", frame(3, frameMessage, 0, 1<<20), 2*maxStream)
+		step("pieces", frame(3, Message, 0, 1<<20), 2*maxStream)
 	}
-	step("a seventh", frame(3, frameMessage, 0, 1<<20), maxStream)
-	step("one that ttrpc throws away", frame(5, 1, 0, frameMax+1), maxStream)
-	for _, piece := range [][]byte{frame(3, frameMessage, 0, 70)[:4], frame(3, frameMessage, 0, 70)[4:], frame(1, frameAnswer, 0, 3),
-		frame(3, frameMessage, lastMessage, 0)} {
+	step("a seventh", frame(3, Message, 0, 1<<20), maxStream)
+	step("one that ttrpc throws away", frame(5, 1, 0, maxBytes+1), maxStream)
+	for _, piece := range [][]byte{frame(3, Message, 0, 70)[:4], frame(3, Message, 0, 70)[4:], frame(1, Answer, 0, 3),
+		frame(3, Message, LastMessage, 0)} {
 		if b.left != maxStream {
 			t.Errorf("given back too early: %d", b.left)
 		}
@@ -117,17 +111,17 @@ func TestStreamsReserveOnce(t *testing.T) {
 
 // TestFramesThatLookLikeTheEnd: a message that ttrpc would answer while the call goes on ends the connection, and gives nothing back.
 func TestFramesThatLookLikeTheEnd(t *testing.T) {
-	for what, last := range map[string][]byte{"the last, with content": frame(1, frameMessage, lastMessage, 3),
-		"the last, with content and without": frame(1, frameMessage, lastMessage|noMessage, 3),
-		"too long":                           frame(1, frameMessage, 0, frameMax+1),
-		"too many":                           bytes.Repeat(frame(1, frameMessage, 0, 0), maxPieces+1)} {
+	for what, last := range map[string][]byte{"the last, with content": frame(1, Message, LastMessage, 3),
+		"the last, with content and without": frame(1, Message, LastMessage|NoMessage, 3),
+		"too long":                           frame(1, Message, 0, maxBytes+1),
+		"too many":                           bytes.Repeat(frame(1, Message, 0, 0), maxPieces+1)} {
 		b := newBudget(3 * maxStream)
 		far, near := net.Pipe()
 		c := bounded(near, b)
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			_, _ = far.Write(frame(1, frameRequest, moreMessages, 0))
+			_, _ = far.Write(frame(1, Request, MoreMessages, 0))
 			_, _ = far.Write(last)
 			_ = far.Close()
 		}()
@@ -144,35 +138,11 @@ func TestFramesThatLookLikeTheEnd(t *testing.T) {
 	far, near := net.Pipe()
 	defer far.Close()
 	c := bounded(near, newBudget(3*maxStream))
-	all := slices.Concat(frame(1, frameRequest, moreMessages, 0), bytes.Repeat(frame(1, frameMessage, 0, 9), maxPieces),
-		frame(1, frameMessage, lastMessage|noMessage, 0))
+	all := slices.Concat(frame(1, Request, MoreMessages, 0), bytes.Repeat(frame(1, Message, 0, 9), maxPieces),
+		frame(1, Message, LastMessage|NoMessage, 0))
 	go func() { _, _ = far.Write(all); _ = far.Close() }()
 	if n, err := io.Copy(io.Discard, c); err != nil || n != int64(len(all)) {
 		t.Errorf("a submission as commands make it: %d bytes of %d were read, then %v", n, len(all), err)
-	}
-}
-
-// silentStream is a call whose messages are empty.
-type silentStream struct{ ttrpc.StreamServer }
-
-func (silentStream) RecvMsg(any) error { return nil }
-
-// TestAcceptedStaysAccepted: a submission that was collected and accepted is answered so, however many answers of its user wait.
-func TestAcceptedStaysAccepted(t *testing.T) {
-	s := serve(t)
-	far, near := net.Pipe()
-	defer far.Close()
-	conn := newBoundedConn(near, nil)
-	conn.wait = time.Millisecond
-	for range maxConnAnswers {
-		conn.answers <- struct{}{}
-	}
-	m := s.local.guard("SubmitLarge", method{collects: true, first: newOf[pb.SubmitChunk],
-		handle: func(context.Context, proto.Message, ttrpc.StreamServer) (any, error) { return "accepted", nil }})
-	peer := &Peer{UID: alice, GID: alice, owner: alice, conn: conn}
-	out, err := m.Handler(context.WithValue(t.Context(), peerKey{}, peer), silentStream{})
-	if out != "accepted" || err != nil {
-		t.Errorf("%v, %v", out, err)
 	}
 }
 
@@ -181,32 +151,9 @@ func TestUnreadConnectionsEnd(t *testing.T) {
 	far, near := net.Pipe()
 	defer far.Close()
 	c := bounded(near, newBudget(smallMessage))
-	c.wait = time.Millisecond
+	c.Wait = time.Millisecond
 	go func() { _, _ = far.Write(frame(1, 1, 0, smallMessage+1)) }()
 	if _, err := c.Read(make([]byte, 100)); err != errTooMuch {
 		t.Errorf("%v, want %v", err, errTooMuch)
-	}
-}
-
-// TestLargeSubmissionsOfOneUser: more large submissions at once than the budget holds all come through, one after another.
-func TestLargeSubmissionsOfOneUser(t *testing.T) {
-	s := serve(t)
-	script := "#!/bin/sh\n" + strings.Repeat("#\n", 1<<20)
-	done := make(chan struct{})
-	const all = userReading/(2<<20) + 8
-	var users [all]pb.ControllerAPIClient
-	for i := range users {
-		users[i] = s.as(alice, alice)
-	}
-	for _, user := range users {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			if _, err := user.Submit(ctx, request(script)); err != nil {
-				t.Error(err)
-			}
-		}()
-	}
-	for range all {
-		<-done
 	}
 }

@@ -1,4 +1,8 @@
-package rpc
+// Package frames reads a connection's frames before ttrpc does, and lets in what the connection and its user have room for.
+//
+// ttrpc starts a goroutine for each call as soon as it has read the request, keeps what the call holds until somebody reads the answer, and
+// waits for ever: for the rest of a frame, for the next request, for its peer to read. So a connection that does not get on is closed here.
+package frames
 
 import (
 	"bufio"
@@ -11,21 +15,18 @@ import (
 	"time"
 )
 
-// What one connection may cost, whoever has it. ttrpc starts a goroutine for each call as soon as it has read the request, keeps what the
-// call holds until somebody reads the answer, and waits for ever: for the rest of a frame, for the next request, for its peer to read. So
-// the frames are looked at before ttrpc gets them, and a connection that does not get on is closed.
 const (
 	// maxConnCalls are the calls that a connection may have open. The next request is not read before one of them has been answered. Each
 	// command has one; a program that sends several at once is not held up by this, unless it does not read its answers.
 	maxConnCalls = 64
-	// maxConnAnswers are those of a connection that are worked on at a time, or whose answer waits to be written: an answer takes up to
+	// MaxAnswers are those of a connection that are worked on at a time, or whose answer waits to be written: an answer takes up to
 	// four mebibytes, and as much again for what it is made of. Those that wait for a job's end are not counted.
-	maxConnAnswers = 2
+	MaxAnswers = 2
 	// maxPieces are the messages of one submission. Commands send a mebibyte with each. ttrpc keeps 64 that no handler has asked for.
 	maxPieces = 60
-	// connPatience is how long a connection may lie idle, how long the rest of a frame may take to come, the next piece of a submission,
+	// Patience is how long a connection may lie idle, how long the rest of a frame may take to come, the next piece of a submission,
 	// and how long a write may wait for the peer to read.
-	connPatience = 30 * time.Second
+	Patience = 30 * time.Second
 	// clearLag is how much longer the calls of a user are counted at the frame than in admit, so that most of those that are too many are
 	// told so, and only what goes on after that waits.
 	clearLag = 64
@@ -33,14 +34,14 @@ const (
 
 // The framing of ttrpc (PROTOCOL.md): length, stream, type and flags, then so many bytes.
 const (
-	frameHeader  = 10
-	frameMax     = 4 << 20 // what is longer is read and thrown away by ttrpc
-	frameRequest = 1
-	frameAnswer  = 2
-	frameMessage = 3
-	lastMessage  = 1 // the flag of a stream's last one
-	moreMessages = 2 // the flag of a request that more messages will follow
-	noMessage    = 4 // the flag of a frame that only says so much
+	HeaderBytes  = 10
+	maxBytes     = 4 << 20 // what is longer is read and thrown away by ttrpc
+	Request      = 1
+	Answer       = 2
+	Message      = 3
+	LastMessage  = 1 // the flag of a stream's last one
+	MoreMessages = 2 // the flag of a request that more messages will follow
+	NoMessage    = 4 // the flag of a frame that only says so much
 )
 
 var (
@@ -48,12 +49,12 @@ var (
 	errConfused = errors.New("the frames do not follow the protocol")
 )
 
-// boundedConn lets in what its user and the connection itself have room for. It looks at the frames of both directions and changes nothing.
-type boundedConn struct {
+// Conn lets in what its user and the connection itself have room for. It looks at the frames of both directions and changes nothing.
+type Conn struct {
 	net.Conn
-	user     *load         // nil: an operator, who is not counted
-	wait     time.Duration // maxReadWait
-	patience time.Duration // connPatience
+	user     *User         // nil: an operator, who is not counted
+	Wait     time.Duration // MaxWait, unless it is changed before the connection is used
+	Patience time.Duration // Patience, likewise
 
 	in   *bufio.Reader
 	left int // of the frame that is being read
@@ -63,7 +64,7 @@ type boundedConn struct {
 	rest int    // of its content
 
 	places  chan struct{} // maxConnCalls
-	answers chan struct{} // maxConnAnswers
+	Answers chan struct{} // MaxAnswers places, which whoever answers takes and gives back
 	reading *budget       // connReading
 
 	mu      sync.Mutex
@@ -87,21 +88,33 @@ type openCall struct {
 // the call, but its handler goes on: a message of a call that takes none, or no more; one that is too long; one that says that it is the
 // last and yet has content; and one too many while nobody reads them. It counts the message.
 func (o *openCall) mayFollow(flags byte, length int64) bool {
-	if flags&noMessage == 0 {
+	if flags&NoMessage == 0 {
 		o.pieces++
 	}
-	return o.upload && length <= frameMax && o.pieces <= maxPieces && (flags&lastMessage == 0 || length == 0)
+	return o.upload && length <= maxBytes && o.pieces <= maxPieces && (flags&LastMessage == 0 || length == 0)
 }
 
-func newBoundedConn(c net.Conn, user *load) *boundedConn {
-	_ = c.SetReadDeadline(time.Now().Add(connPatience))
-	return &boundedConn{Conn: c, user: user, wait: maxReadWait, patience: connPatience, in: bufio.NewReader(c),
-		places: make(chan struct{}, maxConnCalls), answers: make(chan struct{}, maxConnAnswers), reading: newBudget(connReading),
+// User is what one ordinary user has on all connections.
+type User struct {
+	calls   chan struct{} // whose answers have not been written
+	reading *budget       // of large messages, in bytes
+}
+
+// NewUser is for one who may have so many calls. Some more are let in here, so that most of those that are too many are told so.
+func NewUser(calls int) *User {
+	return &User{calls: make(chan struct{}, calls+clearLag), reading: newBudget(UserReading)}
+}
+
+// Bound is a connection with its bounds; user is nil for an operator, who has none of a user.
+func Bound(c net.Conn, user *User) *Conn {
+	_ = c.SetReadDeadline(time.Now().Add(Patience))
+	return &Conn{Conn: c, user: user, Wait: MaxWait, Patience: Patience, in: bufio.NewReader(c),
+		places: make(chan struct{}, maxConnCalls), Answers: make(chan struct{}, MaxAnswers), reading: newBudget(connReading),
 		open: map[uint32]*openCall{}, active: time.Now(), ended: make(chan struct{})}
 }
 
 // Read gives at most the rest of one frame, so that the next one is not taken in before it has been asked for.
-func (c *boundedConn) Read(b []byte) (int, error) {
+func (c *Conn) Read(b []byte) (int, error) {
 	if c.left == 0 {
 		if err := c.next(); err != nil {
 			return 0, err
@@ -110,24 +123,24 @@ func (c *boundedConn) Read(b []byte) (int, error) {
 	n, err := c.in.Read(b[:min(len(b), c.left)])
 	c.left -= n
 	if c.left == 0 && c.late {
-		c.late, err = false, errors.Join(err, c.SetReadDeadline(time.Now().Add(c.patience)))
+		c.late, err = false, errors.Join(err, c.SetReadDeadline(time.Now().Add(c.Patience)))
 	}
 	return n, err
 }
 
 // next waits for the next frame and, when its header has come, for room for it.
-func (c *boundedConn) next() error {
+func (c *Conn) next() error {
 	if c.in.Buffered() == 0 {
 		if err := c.await(); err != nil {
 			return err
 		}
 	}
-	if c.in.Buffered() < frameHeader {
+	if c.in.Buffered() < HeaderBytes {
 		if err := c.hurry(); err != nil {
 			return err
 		}
 	}
-	h, err := c.in.Peek(frameHeader)
+	h, err := c.in.Peek(HeaderBytes)
 	if err != nil {
 		return err
 	}
@@ -135,7 +148,7 @@ func (c *boundedConn) next() error {
 	if err := c.admitFrame(binary.BigEndian.Uint32(h[4:]), h[8], h[9], int64(length)); err != nil {
 		return err
 	}
-	c.left = frameHeader + length
+	c.left = HeaderBytes + length
 	if c.in.Buffered() < c.left { // its time begins when there is room for it
 		return c.hurry()
 	}
@@ -143,14 +156,14 @@ func (c *boundedConn) next() error {
 }
 
 // hurry gives the rest of a frame its time.
-func (c *boundedConn) hurry() error {
+func (c *Conn) hurry() error {
 	c.late = true
-	return c.SetReadDeadline(time.Now().Add(c.patience))
+	return c.SetReadDeadline(time.Now().Add(c.Patience))
 }
 
 // await waits for the first byte of a frame. The deadline is set once in a while and not for each call, so it is looked at what has gone on
 // since: a connection may be silent while its calls are being answered, unless they wait for its messages.
-func (c *boundedConn) await() error {
+func (c *Conn) await() error {
 	for {
 		_, err := c.in.Peek(1)
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -158,9 +171,9 @@ func (c *boundedConn) await() error {
 		}
 		c.mu.Lock()
 		now := time.Now()
-		until := c.active.Add(c.patience)
+		until := c.active.Add(c.Patience)
 		if len(c.open) > 0 && c.uploads == 0 {
-			until = now.Add(c.patience)
+			until = now.Add(c.Patience)
 		}
 		c.mu.Unlock()
 		if !until.After(now) {
@@ -173,21 +186,21 @@ func (c *boundedConn) await() error {
 }
 
 // admitFrame counts a frame, and waits until there is room for it.
-func (c *boundedConn) admitFrame(stream uint32, kind, flags byte, length int64) error {
-	if kind == frameRequest {
-		return c.begin(stream, flags&moreMessages != 0, length)
+func (c *Conn) admitFrame(stream uint32, kind, flags byte, length int64) error {
+	if kind == Request {
+		return c.begin(stream, flags&MoreMessages != 0, length)
 	}
 	c.mu.Lock()
 	c.active = time.Now()
 	call := c.open[stream]
 	confused := call != nil && !call.mayFollow(flags, length)
-	if kind == frameMessage && call != nil && flags&lastMessage != 0 && call.upload {
+	if kind == Message && call != nil && flags&LastMessage != 0 && call.upload {
 		call.upload = false
 		c.uploads--
 	}
 	c.mu.Unlock()
 	switch {
-	case kind != frameMessage || call == nil: // for a call that has been answered: ttrpc says so
+	case kind != Message || call == nil: // for a call that has been answered: ttrpc says so
 		return nil
 	case confused: // ttrpc would answer the call while its handler goes on
 		return errConfused
@@ -196,7 +209,7 @@ func (c *boundedConn) admitFrame(stream uint32, kind, flags byte, length int64) 
 }
 
 // begin counts a call and reserves what its request needs.
-func (c *boundedConn) begin(stream uint32, upload bool, length int64) error {
+func (c *Conn) begin(stream uint32, upload bool, length int64) error {
 	if stream%2 != 1 || stream <= c.last { // ttrpc would answer on a stream that may be another call's
 		return errConfused
 	}
@@ -204,7 +217,7 @@ func (c *boundedConn) begin(stream uint32, upload bool, length int64) error {
 	if !c.place(c.places) {
 		return errTooMuch
 	}
-	if c.user != nil && !c.place(c.user.frames) {
+	if c.user != nil && !c.place(c.user.calls) {
 		<-c.places
 		return errTooMuch
 	}
@@ -224,18 +237,20 @@ func (c *boundedConn) begin(stream uint32, upload bool, length int64) error {
 	switch {
 	case upload:
 		return c.reserve(call, maxStream, 0)
-	case length > smallMessage && length <= frameMax:
+	case length > smallMessage && length <= maxBytes:
 		return c.reserve(call, length, length)
 	}
 	return nil
 }
 
 // place takes a place within the time that a message may wait.
-func (c *boundedConn) place(places chan<- struct{}) bool {
-	if tryTake(places) {
+func (c *Conn) place(places chan<- struct{}) bool {
+	select {
+	case places <- struct{}{}:
 		return true
+	default:
 	}
-	t := time.NewTimer(c.wait)
+	t := time.NewTimer(c.Wait)
 	defer t.Stop()
 	select {
 	case places <- struct{}{}:
@@ -247,15 +262,15 @@ func (c *boundedConn) place(places chan<- struct{}) bool {
 }
 
 // leave gives back the places of a call.
-func (c *boundedConn) leave() {
+func (c *Conn) leave() {
 	<-c.places
 	if c.user != nil {
-		<-c.user.frames
+		<-c.user.calls
 	}
 }
 
 // more takes in one of several messages: from what the call has reserved, or as much again.
-func (c *boundedConn) more(call *openCall, length int64) error {
+func (c *Conn) more(call *openCall, length int64) error {
 	c.mu.Lock()
 	room := call.left >= length
 	if room {
@@ -269,11 +284,11 @@ func (c *boundedConn) more(call *openCall, length int64) error {
 }
 
 // reserve takes bytes for a call, of which so many have come.
-func (c *boundedConn) reserve(call *openCall, n, come int64) error {
-	if !c.reading.take(n, c.wait, c.ended) {
+func (c *Conn) reserve(call *openCall, n, come int64) error {
+	if !c.reading.take(n, c.Wait, c.ended) {
 		return errTooMuch
 	}
-	if c.user != nil && !c.user.reading.take(n, c.wait, c.ended) {
+	if c.user != nil && !c.user.reading.take(n, c.Wait, c.ended) {
 		c.reading.give(n)
 		return errTooMuch
 	}
@@ -290,7 +305,7 @@ func (c *boundedConn) reserve(call *openCall, n, come int64) error {
 	return nil
 }
 
-func (c *boundedConn) giveBytes(n int64) {
+func (c *Conn) giveBytes(n int64) {
 	c.reading.give(n)
 	if c.user != nil {
 		c.user.reading.give(n)
@@ -298,16 +313,16 @@ func (c *boundedConn) giveBytes(n int64) {
 }
 
 // Write looks for the answers, which end their calls when they have been written.
-func (c *boundedConn) Write(b []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(c.patience)); err != nil {
+func (c *Conn) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.Patience)); err != nil {
 		return 0, err
 	}
 	n, err := c.Conn.Write(b)
 	for p := b[:n]; len(p) > 0; {
 		if c.rest == 0 {
-			k := min(frameHeader-len(c.head), len(p))
+			k := min(HeaderBytes-len(c.head), len(p))
 			c.head, p = append(c.head, p[:k]...), p[k:]
-			if len(c.head) < frameHeader {
+			if len(c.head) < HeaderBytes {
 				break
 			}
 			c.rest = int(binary.BigEndian.Uint32(c.head))
@@ -315,7 +330,7 @@ func (c *boundedConn) Write(b []byte) (int, error) {
 		k := min(c.rest, len(p))
 		c.rest, p = c.rest-k, p[k:]
 		if c.rest == 0 {
-			if c.head[8] == frameAnswer || c.head[8] == frameMessage && c.head[9]&lastMessage != 0 {
+			if c.head[8] == Answer || c.head[8] == Message && c.head[9]&LastMessage != 0 {
 				c.end(binary.BigEndian.Uint32(c.head[4:]))
 			}
 			c.head = c.head[:0]
@@ -325,7 +340,7 @@ func (c *boundedConn) Write(b []byte) (int, error) {
 }
 
 // end is for a call that has been answered.
-func (c *boundedConn) end(stream uint32) {
+func (c *Conn) end(stream uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.active = time.Now()
@@ -336,7 +351,7 @@ func (c *boundedConn) end(stream uint32) {
 }
 
 // over is for a call that is not open any more.
-func (c *boundedConn) over(call *openCall) {
+func (c *Conn) over(call *openCall) {
 	call.over = true
 	if call.upload {
 		c.uploads--
@@ -347,14 +362,17 @@ func (c *boundedConn) over(call *openCall) {
 	c.leave()
 }
 
+// Ended is closed when the connection has ended.
+func (c *Conn) Ended() <-chan struct{} { return c.ended }
+
 // Close also wakes whoever waits for room.
-func (c *boundedConn) Close() error {
-	c.release()
+func (c *Conn) Close() error {
+	c.Release()
 	return c.Conn.Close()
 }
 
-// release gives back what is left when the connection has ended.
-func (c *boundedConn) release() {
+// Release gives back what is left when the connection has ended.
+func (c *Conn) Release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.done {

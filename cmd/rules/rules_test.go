@@ -65,6 +65,7 @@ var importRules = []rule{
 	{in: "ctld/loop", never: []string{"ctld/planner", "ctld/dispatch", "ctld/rpc"}},
 	// What the services stand on knows nothing of them.
 	{in: "ctld/turns", may: []string{}},
+	{in: "ctld/frames", may: []string{}},
 	{in: "ctld/nodeport", may: []string{"internal/"}},
 	{in: "ctld/explain", may: []string{"conf/", "ctld/feasible", "ctld/limit", "ctld/state", "proto/", "sched/record", "sched/explain"}},
 	{in: "ctld/live", may: []string{"ctld/reactor", "ctld/state", "proto/"}},

@@ -19,16 +19,13 @@ const (
 	// maxConnCalls are the calls that a connection may have open. The next request is not read before one of them has been answered. Each
 	// command has one; a program that sends several at once is not held up by this, unless it does not read its answers.
 	maxConnCalls = 64
-	// MaxAnswers are those of a connection that are worked on at a time, or whose answer waits to be written: an answer takes up to
-	// four mebibytes, and as much again for what it is made of. Those that wait for a job's end are not counted.
-	MaxAnswers = 2
 	// maxPieces are the messages of one submission. Commands send a mebibyte with each. ttrpc keeps 64 that no handler has asked for.
 	maxPieces = 60
 	// Patience is how long a connection may lie idle, how long the rest of a frame may take to come, the next piece of a submission,
 	// and how long a write may wait for the peer to read.
 	Patience = 30 * time.Second
-	// clearLag is how much longer the calls of a user are counted at the frame than in admit, so that most of those that are too many are
-	// told so, and only what goes on after that waits.
+	// clearLag is how many more calls of a user are let in here than in ctld/rpc, so that most of those that are too many are told so,
+	// and only what goes on after that waits.
 	clearLag = 64
 )
 
@@ -36,9 +33,9 @@ const (
 const (
 	HeaderBytes  = 10
 	maxBytes     = 4 << 20 // what is longer is read and thrown away by ttrpc
-	Request      = 1
-	Answer       = 2
-	Message      = 3
+	KindRequest  = 1
+	KindAnswer   = 2
+	KindMessage  = 3
 	LastMessage  = 1 // the flag of a stream's last one
 	MoreMessages = 2 // the flag of a request that more messages will follow
 	NoMessage    = 4 // the flag of a frame that only says so much
@@ -64,7 +61,6 @@ type Conn struct {
 	rest int    // of its content
 
 	places  chan struct{} // maxConnCalls
-	Answers chan struct{} // MaxAnswers places, which whoever answers takes and gives back
 	reading *budget       // connReading
 
 	mu      sync.Mutex
@@ -105,11 +101,11 @@ func NewUser(calls int) *User {
 	return &User{calls: make(chan struct{}, calls+clearLag), reading: newBudget(UserReading)}
 }
 
-// Bound is a connection with its bounds; user is nil for an operator, who has none of a user.
-func Bound(c net.Conn, user *User) *Conn {
+// NewConn gives a connection its bounds; user is nil for an operator, who has none of a user.
+func NewConn(c net.Conn, user *User) *Conn {
 	_ = c.SetReadDeadline(time.Now().Add(Patience))
 	return &Conn{Conn: c, user: user, Wait: MaxWait, Patience: Patience, in: bufio.NewReader(c),
-		places: make(chan struct{}, maxConnCalls), Answers: make(chan struct{}, MaxAnswers), reading: newBudget(connReading),
+		places: make(chan struct{}, maxConnCalls), reading: newBudget(connReading),
 		open: map[uint32]*openCall{}, active: time.Now(), ended: make(chan struct{})}
 }
 
@@ -187,20 +183,20 @@ func (c *Conn) await() error {
 
 // admitFrame counts a frame, and waits until there is room for it.
 func (c *Conn) admitFrame(stream uint32, kind, flags byte, length int64) error {
-	if kind == Request {
+	if kind == KindRequest {
 		return c.begin(stream, flags&MoreMessages != 0, length)
 	}
 	c.mu.Lock()
 	c.active = time.Now()
 	call := c.open[stream]
 	confused := call != nil && !call.mayFollow(flags, length)
-	if kind == Message && call != nil && flags&LastMessage != 0 && call.upload {
+	if kind == KindMessage && call != nil && flags&LastMessage != 0 && call.upload {
 		call.upload = false
 		c.uploads--
 	}
 	c.mu.Unlock()
 	switch {
-	case kind != Message || call == nil: // for a call that has been answered: ttrpc says so
+	case kind != KindMessage || call == nil: // for a call that has been answered: ttrpc says so
 		return nil
 	case confused: // ttrpc would answer the call while its handler goes on
 		return errConfused
@@ -330,7 +326,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 		k := min(c.rest, len(p))
 		c.rest, p = c.rest-k, p[k:]
 		if c.rest == 0 {
-			if c.head[8] == Answer || c.head[8] == Message && c.head[9]&LastMessage != 0 {
+			if c.head[8] == KindAnswer || c.head[8] == KindMessage && c.head[9]&LastMessage != 0 {
 				c.end(binary.BigEndian.Uint32(c.head[4:]))
 			}
 			c.head = c.head[:0]

@@ -35,14 +35,14 @@ func benchmarkConn(b *testing.B, bound bool, size int) {
 		b.Fatal(err)
 	}
 	if bound {
-		far = Bound(far, &User{reading: newBudget(1 << 30), calls: make(chan struct{}, clearLag)})
+		far = NewConn(far, &User{reading: newBudget(1 << 30), calls: make(chan struct{}, clearLag)})
 	}
 	defer far.Close()
 	answered := make(chan error, 1)
 	go func() { answered <- answerFrames(far, size) }()
 	frame := make([]byte, HeaderBytes+size)
 	binary.BigEndian.PutUint32(frame, uint32(size))
-	frame[8] = Request
+	frame[8] = KindRequest
 	back := make([]byte, len(frame))
 	b.SetBytes(int64(2 * len(frame)))
 	b.ReportAllocs()
@@ -75,7 +75,7 @@ func answerFrames(c net.Conn, size int) error {
 		if _, err := io.ReadFull(c, frame[HeaderBytes:]); err != nil {
 			return err
 		}
-		frame[8], frame[9] = Answer, LastMessage
+		frame[8], frame[9] = KindAnswer, LastMessage
 		if _, err := c.Write(frame); err != nil {
 			return err
 		}

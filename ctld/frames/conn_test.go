@@ -20,7 +20,7 @@ func frame(stream uint32, kind, flags byte, length int) []byte {
 
 // bounded is a connection of a user who may have so many bytes, and himself as many calls and bytes on each connection as he likes.
 func bounded(c net.Conn, b *budget) *Conn {
-	bc := Bound(c, &User{reading: b, calls: make(chan struct{}, 100)})
+	bc := NewConn(c, &User{reading: b, calls: make(chan struct{}, 100)})
 	bc.reading = newBudget(1 << 30)
 	return bc
 }
@@ -57,7 +57,7 @@ func TestLargeMessagesWaitToBeRead(t *testing.T) {
 		if left != 100 || len(read) > 0 {
 			t.Fatalf("%d bytes are left after %d messages, %d more were read", left, room, len(read))
 		}
-		if _, err := in[len(in)-room].Write(frame(1, Answer, 0, 5)); err != nil {
+		if _, err := in[len(in)-room].Write(frame(1, KindAnswer, 0, 5)); err != nil {
 			t.Fatal(err)
 		}
 		in = append(in, <-read)
@@ -89,14 +89,14 @@ func TestStreamsReserveOnce(t *testing.T) {
 		}
 	}
 	step("a small request", frame(1, 1, 0, smallMessage), 3*maxStream)
-	step("the beginning of several", frame(3, Request, MoreMessages, 0), 2*maxStream)
+	step("the beginning of several", frame(3, KindRequest, MoreMessages, 0), 2*maxStream)
 	for range 6 {
-		step("pieces", frame(3, Message, 0, 1<<20), 2*maxStream)
+		step("pieces", frame(3, KindMessage, 0, 1<<20), 2*maxStream)
 	}
-	step("a seventh", frame(3, Message, 0, 1<<20), maxStream)
+	step("a seventh", frame(3, KindMessage, 0, 1<<20), maxStream)
 	step("one that ttrpc throws away", frame(5, 1, 0, maxBytes+1), maxStream)
-	for _, piece := range [][]byte{frame(3, Message, 0, 70)[:4], frame(3, Message, 0, 70)[4:], frame(1, Answer, 0, 3),
-		frame(3, Message, LastMessage, 0)} {
+	for _, piece := range [][]byte{frame(3, KindMessage, 0, 70)[:4], frame(3, KindMessage, 0, 70)[4:], frame(1, KindAnswer, 0, 3),
+		frame(3, KindMessage, LastMessage, 0)} {
 		if b.left != maxStream {
 			t.Errorf("given back too early: %d", b.left)
 		}
@@ -111,17 +111,17 @@ func TestStreamsReserveOnce(t *testing.T) {
 
 // TestFramesThatLookLikeTheEnd: a message that ttrpc would answer while the call goes on ends the connection, and gives nothing back.
 func TestFramesThatLookLikeTheEnd(t *testing.T) {
-	for what, last := range map[string][]byte{"the last, with content": frame(1, Message, LastMessage, 3),
-		"the last, with content and without": frame(1, Message, LastMessage|NoMessage, 3),
-		"too long":                           frame(1, Message, 0, maxBytes+1),
-		"too many":                           bytes.Repeat(frame(1, Message, 0, 0), maxPieces+1)} {
+	for what, last := range map[string][]byte{"the last, with content": frame(1, KindMessage, LastMessage, 3),
+		"the last, with content and without": frame(1, KindMessage, LastMessage|NoMessage, 3),
+		"too long":                           frame(1, KindMessage, 0, maxBytes+1),
+		"too many":                           bytes.Repeat(frame(1, KindMessage, 0, 0), maxPieces+1)} {
 		b := newBudget(3 * maxStream)
 		far, near := net.Pipe()
 		c := bounded(near, b)
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			_, _ = far.Write(frame(1, Request, MoreMessages, 0))
+			_, _ = far.Write(frame(1, KindRequest, MoreMessages, 0))
 			_, _ = far.Write(last)
 			_ = far.Close()
 		}()
@@ -138,8 +138,8 @@ func TestFramesThatLookLikeTheEnd(t *testing.T) {
 	far, near := net.Pipe()
 	defer far.Close()
 	c := bounded(near, newBudget(3*maxStream))
-	all := slices.Concat(frame(1, Request, MoreMessages, 0), bytes.Repeat(frame(1, Message, 0, 9), maxPieces),
-		frame(1, Message, LastMessage|NoMessage, 0))
+	all := slices.Concat(frame(1, KindRequest, MoreMessages, 0), bytes.Repeat(frame(1, KindMessage, 0, 9), maxPieces),
+		frame(1, KindMessage, LastMessage|NoMessage, 0))
 	go func() { _, _ = far.Write(all); _ = far.Close() }()
 	if n, err := io.Copy(io.Discard, c); err != nil || n != int64(len(all)) {
 		t.Errorf("a submission as commands make it: %d bytes of %d were read, then %v", n, len(all), err)

@@ -42,18 +42,18 @@ func (s *Local) working(ctx context.Context, p *Peer) error {
 			return ctx.Err()
 		}
 	}
-	if err := taken(p.conn.Answers); err != nil {
+	if err := taken(p.answers); err != nil {
 		return err
 	}
 	if err := taken(l.answers); err != nil {
-		<-p.conn.Answers
+		<-p.answers
 		return err
 	}
 	context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			<-p.conn.Ended()
 		}
-		<-p.conn.Answers
+		<-p.answers
 		<-l.answers
 	})
 	return nil

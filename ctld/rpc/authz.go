@@ -153,6 +153,7 @@ type Peer struct {
 	refused *pb.Problem
 	drains  *drainer // of root of a compute host, who is refused everything but that; nil otherwise
 	conn    *frames.Conn
+	answers chan struct{} // of the connection: maxConnAnswers
 }
 
 type peerKey struct{}

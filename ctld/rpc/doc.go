@@ -7,7 +7,7 @@
 //	service.go     ControllerAPI: writes
 //	query.go       ControllerAPI: reads, from the published View alone
 //	methods.go     the methods, and which of them take turns (package turns)
-//	bounds.go      what one connection may cost, with conn.go, reading.go and answer.go
+//	bounds.go      what one call may cost, with answer.go; package frames has what one connection may
 //	node.go        NodeAPI: gRPC with mutual TLS
 //	relay.go       commands from other hosts
 //	enrol.go       joining hosts and renewing certificates
@@ -19,7 +19,7 @@
 // of its connection except the context of Serve, so each connection has a small server of its own. All methods are
 // served as streams (methods.go says why). A request is read before it may be refused, because ttrpc answers twice on
 // the stream of a call that ends earlier. What a connection may cost is bounded at its frames, before ttrpc has started
-// a goroutine or read a message (conn.go).
+// a goroutine or read a message (package frames).
 //
 // A request names the fields that its view shows, and the answer is encoded straight from the View with those fields
 // alone: a job has more than a hundred, a line of squeue shows eight.

@@ -45,8 +45,11 @@ const (
 	maxUserCalls   = 1024
 	maxUserStreams = 64
 	// maxUserAnswers bounds the calls of one ordinary user that are worked on at a time, or whose answer waits to be written, on all
-	// connections; as frames.MaxAnswers does for one.
+	// connections; as maxConnAnswers does for one.
 	maxUserAnswers = 32
+	// maxConnAnswers: an answer takes up to four mebibytes, and as much again for what it is made of. Calls that wait for a job's end
+	// are not counted.
+	maxConnAnswers = 2
 	// maxUserSelections bounds those that read the accounting, which can hold few at a time: who reads slowly keeps a place there.
 	maxUserSelections = 2
 )
@@ -218,7 +221,8 @@ func (s *Local) serveConn(ctx context.Context, conn net.Conn, peer *Peer) {
 	if !peer.Operator && peer.refused == nil {
 		user = s.loadOf(peer.owner).frames
 	}
-	peer.conn = frames.Bound(conn, user)
+	peer.answers = make(chan struct{}, maxConnAnswers)
+	peer.conn = frames.NewConn(conn, user)
 	peer.conn.Patience, peer.conn.Wait = s.patience, s.readWait
 	defer peer.conn.Release()
 	ctx, cancel := context.WithCancel(context.WithValue(quiet(context.WithoutCancel(ctx)), peerKey{}, peer))

@@ -39,13 +39,13 @@ func TestRefusalsAreAnsweredOnce(t *testing.T) {
 			flags = frames.MoreMessages
 		}
 		body, _ := proto.Marshal(&ttrpc.Request{Service: controllerAPI, Method: method, Payload: payload})
-		sent := frame(stream, frames.Request, flags, len(body))
+		sent := frame(stream, frames.KindRequest, flags, len(body))
 		copy(sent[frames.HeaderBytes:], body)
 		for range pieces {
-			sent = append(sent, frame(stream, frames.Message, 0, 0)...)
+			sent = append(sent, frame(stream, frames.KindMessage, 0, 0)...)
 		}
 		if pieces > 0 {
-			sent = append(sent, frame(stream, frames.Message, frames.LastMessage|frames.NoMessage, 0)...)
+			sent = append(sent, frame(stream, frames.KindMessage, frames.LastMessage|frames.NoMessage, 0)...)
 		}
 		if _, err := conn.Write(sent); err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestRefusalsAreAnsweredOnce(t *testing.T) {
 			if of := binary.BigEndian.Uint32(head[4:]); of != stream {
 				t.Fatalf("%s, stream %d: a second answer on stream %d: %q", method, stream, of, body)
 			}
-			if head[8] != frames.Answer {
+			if head[8] != frames.KindAnswer {
 				if head[9]&frames.LastMessage == 0 {
 					continue
 				}
@@ -208,14 +208,11 @@ func TestAcceptedStaysAccepted(t *testing.T) {
 	s := serve(t)
 	far, near := net.Pipe()
 	defer far.Close()
-	conn := frames.Bound(near, nil)
+	conn := frames.NewConn(near, nil)
 	conn.Wait = time.Millisecond
-	for range frames.MaxAnswers {
-		conn.Answers <- struct{}{}
-	}
 	m := s.local.guard("SubmitLarge", method{collects: true, first: newOf[pb.SubmitChunk],
 		handle: func(context.Context, proto.Message, ttrpc.StreamServer) (any, error) { return "accepted", nil }})
-	peer := &Peer{UID: alice, GID: alice, owner: alice, conn: conn}
+	peer := &Peer{UID: alice, GID: alice, owner: alice, conn: conn, answers: make(chan struct{})}
 	out, err := m.Handler(context.WithValue(t.Context(), peerKey{}, peer), silentStream{})
 	if out != "accepted" || err != nil {
 		t.Errorf("%v, %v", out, err)

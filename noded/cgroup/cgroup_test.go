@@ -59,15 +59,23 @@ func FuzzCPUList(f *testing.F) {
 	})
 }
 
-// open makes a root of each layout that this machine can be made to use.
+// roots makes a root of each layout that this machine can be made to use. When the test has ended nothing may be left of them.
 func roots(t *testing.T) map[string]Root {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes cgroups")
 	}
 	all := map[string]Root{}
+	name := fmt.Sprintf("sluice-test/cgroup-%d", os.Getpid())
+	t.Cleanup(func() {
+		for _, mount := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
+			if left, _ := filepath.Glob(mount + name + "*"); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		}
+	})
 	for _, plugin := range []string{PluginAuto, PluginV1, PluginV2} {
-		r, err := Open(fmt.Sprintf("sluice-test/cgroup-%d", os.Getpid()), plugin)
+		r, err := Open(name+"/n1", plugin)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -240,7 +240,7 @@ func (r *linuxRoot) Tidy() {
 		}
 		removeSoon(dir + shelter)
 		for range depth {
-			if unix.Rmdir(dir) != nil {
+			if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT { // in the init system's hierarchy there is the group of shims only
 				break
 			}
 			dir = filepath.Dir(dir)

@@ -73,6 +73,7 @@ test: deps build $(TOOLBIN)/gotestsum ## run the tests, ten minutes; as root wit
 
 .PHONY: test-long
 test-long: deps $(TOOLBIN)/gotestsum ## run all tests, an hour; fails if they leave anything behind on this machine
+	@.ci/test-user
 	@GO=$(GO) SEED=$(SEED) TIMEOUT=60m .ci/leftovers .ci/test -- ./...
 
 race: deps $(TOOLBIN)/gotestsum ## run the tests of packages in which goroutines meet with the detector of data races

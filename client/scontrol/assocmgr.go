@@ -161,13 +161,13 @@ func inUse(ctx context.Context, c *client.Client, fc *format.Context, parts []*m
 		}
 		for _, key := range []string{account + " " + strconv.FormatUint(uint64(j.GetSpec().GetUid()), 10), account,
 			"/" + j.GetSpec().GetQos()} {
-			l.of(key).add(j)
+			l.of(key).add(fc, j)
 		}
 		if q := qosOf[j.GetPartition()]; q != "" && q != j.GetSpec().GetQos() {
-			l.of("/" + q).add(j)
+			l.of("/"+q).add(fc, j)
 		}
 		if account != shares.Root {
-			l.of(shares.Root).add(j)
+			l.of(shares.Root).add(fc, j)
 		}
 	})
 	return l, err
@@ -180,10 +180,10 @@ func (l loads) of(key string) *load {
 	return l[key]
 }
 
-func (l *load) add(j *msg.JobRecord) {
+func (l *load) add(fc *format.Context, j *msg.JobRecord) {
 	l.submitted++
 	if j.GetState() == msg.JobState_JOB_PENDING {
-		if j.GetAccrueNs() != 0 && j.GetPriority() != 0 {
+		if ns := j.GetAccrueNs(); ns != 0 && ns/1e9 <= fc.Now.Unix() && j.GetPriority() != 0 {
 			l.accruing++
 		}
 		return

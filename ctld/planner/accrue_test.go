@@ -101,6 +101,13 @@ func TestAccrueSlots(t *testing.T) {
 	step("it is not any more", "- - A - A -")
 	b.do(reactor.Control{Caller: root, IDs: []string{"3"}, Verb: "hold"})
 	step("another one is held", "- - - A A -")
+	set("4", "Dependency", "afterany:1")
+	set("4", "StartTime", at(0))
+	step("one has to wait for another job, whenever it may begin", "- - - - A A")
+	b.do(reactor.Control{Caller: root, IDs: []string{"6"}, Verb: "hold"})
+	set("4", "Dependency", "")
+	step("it has not any more", "- - - A A -")
+	b.do(reactor.Control{Caller: root, IDs: []string{"6"}, Verb: "release"})
 	b.do(reactor.Control{Caller: root, IDs: []string{"3"}, Verb: "release"})
 	first := b.loop.View().Jobs.Get(4).AccrueNs
 	b.limits("account lab MaxJobsAccrue 1")

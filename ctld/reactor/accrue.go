@@ -11,7 +11,7 @@ import (
 
 // From a job's AccrueTime on its age counts in its priority. Where MaxJobsAccrue… or GrpJobsAccrue limit how many jobs have one, a job that
 // waits gets it while there is room, the one with the lowest id first; to start, to end, to be held or to have to wait for a time or a
-// dependency again makes room. A lower limit takes it from nobody.
+// dependency again makes room. A lower limit takes it from nobody, and a job that an update puts under a limit keeps what it has.
 
 // accrueFrom is the AccrueTime of a job that becomes eligible then.
 func accrueFrom(tx *state.Tx, j *pb.JobRecord, eligibleNS int64) int64 {
@@ -58,7 +58,7 @@ func accrue(tx *state.Tx) {
 	for j := range tx.Jobs().All() {
 		switch {
 		case !state.Pending(j):
-		case j.Priority == 0 || j.EligibleNs == 0 || j.EligibleNs > tx.NowNS:
+		case j.Priority == 0 || j.Dependency != "" || j.EligibleNs == 0 || j.EligibleNs > tx.NowNS:
 			if j.AccrueNs != 0 {
 				back = append(back, j)
 			}

@@ -110,9 +110,9 @@ func setSwitchWait(e *jobEdit, key, value string) *pb.Problem {
 	return e.onlyPending(key)
 }
 
-// resetAccrueTime: the job loses what its age has given it so far, and its place where few jobs may gain by their age.
+// resetAccrueTime: the job loses what its age has given it so far, and its place under MaxJobsAccrue.
 func resetAccrueTime(e *jobEdit, key, _ string) *pb.Problem {
-	e.job.AccrueNs = accrueFrom(e.tx, e.job, e.tx.NowNS)
+	e.job.AccrueNs = accrueFrom(e.tx, e.job, max(e.job.EligibleNs, e.tx.NowNS))
 	return e.onlyPending(key)
 }
 

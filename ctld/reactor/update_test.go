@@ -201,6 +201,8 @@ func TestAgeFromBegin(t *testing.T) {
 	ages(held, begin)
 	b.update(fmt.Sprint(id), "StartTime=now+7200")
 	ages(id, b.job(id).Spec.BeginNs)
+	b.update(fmt.Sprint(id), "ResetAccrueTime=1")
+	ages(id, b.job(id).Spec.BeginNs)
 	b.update(fmt.Sprint(id), "StartTime=now")
 	begun := b.now
 	ages(id, begun)

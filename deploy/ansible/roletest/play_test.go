@@ -41,6 +41,7 @@ for at in etc usr/local var; do
 	mkdir -p "$dir/layers/up/$at" "$dir/layers/work/$at"
 	mount -t overlay overlay -o "lowerdir=/$at,upperdir=$dir/layers/up/$at,workdir=$dir/layers/work/$at" "/$at"
 done
+mkdir -p "$2"
 mount --bind "$dir/checkout" "$2"
 rm -rf /etc/slurm /etc/sluice /etc/prometheus /var/log/slurm
 . "$dir/before"

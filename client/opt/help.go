@@ -3,7 +3,24 @@ package opt
 import (
 	"slices"
 	"strings"
+
+	"github.com/sluice-hpc/sluice/internal/version"
 )
+
+// Info is the text of --help, --usage or --version, whichever comes first; "" when none was given.
+func Info(hits []Hit, help, usage func() string) string {
+	for _, h := range hits {
+		switch Options[h.Index].Long {
+		case "help":
+			return help()
+		case "usage":
+			return usage()
+		case "version":
+			return version.Interface()
+		}
+	}
+	return ""
+}
 
 // Sections are the titles under which the options stand, in their order.
 func Sections() []string { return sectionTitles[:] }

@@ -19,7 +19,6 @@ import (
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/submission"
 	"github.com/sluice-hpc/sluice/internal/passwd"
-	"github.com/sluice-hpc/sluice/internal/version"
 )
 
 // Main gets an allocation, runs a command in it, and gives it back.
@@ -28,7 +27,7 @@ func Main(env *command.Env, args []string) int {
 	if err != nil {
 		return env.UsageError(err, command.ExitUsage)
 	}
-	if text := info(hits); text != "" {
+	if text := opt.Info(hits, func() string { return Page().Help() }, usage); text != "" {
 		_, _ = io.WriteString(env.Stdout, text)
 		return 0
 	}
@@ -38,20 +37,6 @@ func Main(env *command.Env, args []string) int {
 	}
 	s.explain()
 	return s.run(context.Background())
-}
-
-func info(hits []opt.Hit) string {
-	for _, h := range hits {
-		switch opt.Options[h.Index].Long {
-		case "help":
-			return Page().Help()
-		case "usage":
-			return usage()
-		case "version":
-			return version.Interface()
-		}
-	}
-	return ""
 }
 
 // session is one run of salloc.

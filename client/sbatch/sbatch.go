@@ -21,7 +21,6 @@ import (
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/submission"
 	"github.com/sluice-hpc/sluice/internal/passwd"
-	"github.com/sluice-hpc/sluice/internal/version"
 )
 
 // Main submits a batch script: a file, standard input, or the command of --wrap.
@@ -33,7 +32,7 @@ func Main(env *command.Env, args []string) int {
 	if err != nil {
 		return env.UsageError(err, command.ExitUsage)
 	}
-	if text := info(hits); text != "" {
+	if text := opt.Info(hits, func() string { return Page().Help() }, usage); text != "" {
 		_, _ = io.WriteString(env.Stdout, text)
 		return 0
 	}
@@ -46,21 +45,6 @@ func Main(env *command.Env, args []string) int {
 	}
 	s.explain()
 	return s.submit(context.Background())
-}
-
-// info is the text of --help, --usage or --version, whichever comes first.
-func info(hits []opt.Hit) string {
-	for _, h := range hits {
-		switch opt.Options[h.Index].Long {
-		case "help":
-			return Page().Help()
-		case "usage":
-			return usage()
-		case "version":
-			return version.Interface()
-		}
-	}
-	return ""
 }
 
 // job is one run of sbatch.

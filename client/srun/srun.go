@@ -19,7 +19,6 @@ import (
 	"github.com/sluice-hpc/sluice/client/stepio"
 	"github.com/sluice-hpc/sluice/client/submission"
 	"github.com/sluice-hpc/sluice/client/terminal"
-	"github.com/sluice-hpc/sluice/internal/version"
 )
 
 // Main runs a command as tasks of a job.
@@ -28,7 +27,7 @@ func Main(env *command.Env, args []string) int {
 	if err != nil {
 		return env.UsageError(err, command.ExitUsage)
 	}
-	if text := info(hits); text != "" {
+	if text := opt.Info(hits, func() string { return about.Page().Help() }, about.Usage); text != "" {
 		_, _ = io.WriteString(env.Stdout, text)
 		return 0
 	}
@@ -41,21 +40,6 @@ func Main(env *command.Env, args []string) int {
 	}
 	r.explain()
 	return r.run(context.Background())
-}
-
-// info is the text of --help, --usage or --version, whichever comes first.
-func info(hits []opt.Hit) string {
-	for _, h := range hits {
-		switch opt.Options[h.Index].Long {
-		case "help":
-			return about.Page().Help()
-		case "usage":
-			return about.Usage()
-		case "version":
-			return version.Interface()
-		}
-	}
-	return ""
 }
 
 // run is one run of srun.

@@ -97,8 +97,12 @@ func (r *Runner) Changed(c state.Change) {
 
 // Run starts programs until ctx ends.
 func (r *Runner) Run(ctx context.Context) error {
-	if err := r.clean(); err != nil {
+	if err := program.Records(r.dir, "SuspendProgram and ResumeProgram", r.log); err != nil {
 		return err
+	}
+	files, _ := filepath.Glob(filepath.Join(r.dir, "*.json")) // of programs that have ended
+	for _, path := range files {
+		_ = os.Remove(path)
 	}
 	for {
 		if ctx.Err() == nil {
@@ -119,24 +123,6 @@ func (r *Runner) Run(ctx context.Context) error {
 			}
 		}
 	}
-}
-
-// clean makes the folder, ends what an earlier controller left running and takes its files away.
-func (r *Runner) clean() error {
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make the folder for the records of SuspendProgram and ResumeProgram: %w", err)
-	}
-	records, _ := filepath.Glob(filepath.Join(r.dir, "*.pid"))
-	for _, path := range records {
-		if pid := program.EndStray(path); pid != 0 {
-			r.log.Warn("killed a SuspendProgram or ResumeProgram that an earlier controller had started", "pid", pid)
-		}
-	}
-	files, _ := filepath.Glob(filepath.Join(r.dir, "*.json"))
-	for _, path := range files {
-		_ = os.Remove(path)
-	}
-	return nil
 }
 
 // look starts what is due.

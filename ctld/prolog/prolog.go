@@ -128,7 +128,7 @@ func (r *Runner) take() []*pb.JobRecord {
 
 // Run starts and ends programs until ctx ends.
 func (r *Runner) Run(ctx context.Context) error {
-	if err := r.endStrays(); err != nil {
+	if err := program.Records(r.dir, "PrologSlurmctld and EpilogSlurmctld", r.log); err != nil {
 		return err
 	}
 	for {
@@ -150,20 +150,6 @@ func (r *Runner) Run(ctx context.Context) error {
 			}
 		}
 	}
-}
-
-// endStrays makes the folder and ends what an earlier controller left running.
-func (r *Runner) endStrays() error {
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make the folder for the records of PrologSlurmctld and EpilogSlurmctld: %w", err)
-	}
-	records, _ := filepath.Glob(filepath.Join(r.dir, "*.pid"))
-	for _, path := range records {
-		if pid := program.EndStray(path); pid != 0 {
-			r.log.Warn("killed a PrologSlurmctld or EpilogSlurmctld that an earlier controller had started", "pid", pid)
-		}
-	}
-	return nil
 }
 
 // look starts what a job needs, and ends what it does not need any more. The rest follows when that has ended.

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -116,6 +117,21 @@ func EndStray(record string) int {
 	}
 	_ = syscall.Kill(-pid, syscall.SIGKILL)
 	return pid
+}
+
+// Records makes the folder of a daemon's records, NAME.pid, and ends what an earlier daemon left running. Programs says which they are, for
+// the log.
+func Records(dir, programs string, log *slog.Logger) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("cannot make the folder for the records of %s: %w", programs, err)
+	}
+	records, _ := filepath.Glob(filepath.Join(dir, "*.pid"))
+	for _, path := range records {
+		if pid := EndStray(path); pid != 0 {
+			log.Warn("killed a program that an earlier daemon had started", "one_of", programs, "pid", pid)
+		}
+	}
+	return nil
 }
 
 // Replace writes a small file whole. It is not synced: after a power cut no program runs, and a new boot has no use for it.

@@ -1,22 +1,11 @@
 package noded
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
-
-// devicesOf are the devices of this node that were given to a job.
-func devicesOf(l *pb.LaunchSpec) (all []*pb.GresDevice) {
-	for _, a := range l.GetAlloc() {
-		if a.GetNode() == l.GetNode() {
-			all = append(all, a.GetDevices()...)
-		}
-	}
-	return all
-}
 
 // addDevices puts everything about the devices into what the node says first.
 func (n *node) addDevices(h *pb.Hardware) {
@@ -36,17 +25,20 @@ func (n *node) deviceReport() *pb.DeviceReport {
 	if open == "" {
 		return r
 	}
-	n.bundler.sayOnce("devices are open to every job", errors.New(open))
+	if open != n.saidOpen { // once, not with every report
+		n.saidOpen = open
+		n.log.Warn("devices are open to every job", "err", open)
+	}
 	return &pb.DeviceReport{Devices: r.Devices, Mismatches: append(slices.Clone(r.Mismatches), open), Unread: r.Unread}
 }
 
 // openToAll says, for people, that jobs of this node are not kept from each other's devices; empty: they are, or there are none.
 func (n *node) openToAll(devices []*pb.Device) string {
 	switch {
-	case len(devices) == 0 || n.bundler.closes(n.settings):
+	case len(devices) == 0 || n.bundler.Closes(n.settings):
 		return ""
-	case n.bundler.open != nil:
-		return fmt.Sprintf("every job can open every device of this node: %v", n.bundler.open)
+	case n.bundler.Open != nil:
+		return fmt.Sprintf("every job can open every device of this node: %v", n.bundler.Open)
 	case n.settings == nil:
 		return "" // not said yet
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
-	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
 // lookForFault looks whether this node can start steps, with every heartbeat: a node whose spool is full is drained before it is given
@@ -77,28 +76,4 @@ func (n *node) tellFault(why string) {
 		n.log.Info("this node can start jobs again: scontrol update state=resume gives it back", "was", n.fault)
 	}
 	n.fault, n.beat = why, true
-}
-
-// askFault finds out what is wrong with this node before it reports that it could not start a step, so that it is given no other; once.
-// True: wait for that.
-func (n *node) askFault(ctx context.Context, j *job) bool {
-	if j.rep.GetExit().GetVerdict() != pb.VerdictNodeFailed || j.phase == pb.StepPhase_STEP_ENDED {
-		return false
-	}
-	if j.asked {
-		return j.asking
-	}
-	j.asked, j.asking = true, true
-	n.work(ctx, func() func() {
-		why, err := n.findFault(ctx, true)
-		return func() {
-			j.asking = false
-			if err == nil {
-				j.fault = why
-				n.tellFault(why)
-			}
-			n.advance(ctx, j)
-		}
-	})
-	return true
 }

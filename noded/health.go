@@ -81,7 +81,7 @@ func (n *node) runHealthCheck(ctx context.Context) {
 	set := n.settings
 	n.health.running = true
 	n.work(ctx, func() func() {
-		h := &nodepb.Hook{Kind: nodepb.HookKind_HOOK_HEALTH, Env: taskenv.Check(set.GetCluster(), n.bundler.daemon)}
+		h := &nodepb.Hook{Kind: nodepb.HookKind_HOOK_HEALTH, Env: taskenv.Check(set.GetCluster(), n.bundler.Daemon)}
 		if _, err := n.hook(ctx, h); err != nil && ctx.Err() == nil {
 			n.log.Error("cannot check the health of this node", "program", set.GetHealthCheck(), "err", err)
 		}
@@ -123,9 +123,9 @@ func (n *node) healthState(states string) bool {
 
 // busy counts the CPUs of the jobs that are on this node, and these.
 func (n *node) busy() (cpus uint32, jobs int) {
-	for _, j := range n.jobs {
-		if j.phase != pb.StepPhase_STEP_ENDED && !j.refused {
-			cpus, jobs = cpus+j.cpus, jobs+1
+	for j := range n.steps.All() {
+		if j.Phase() != pb.StepPhase_STEP_ENDED && !j.Refused() {
+			cpus, jobs = cpus+j.CPUs(), jobs+1
 		}
 	}
 	return cpus, jobs

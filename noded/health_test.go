@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-hpc/sluice/noded/agent"
+	"github.com/sluice-hpc/sluice/noded/lifecycle"
+	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -38,11 +39,13 @@ func TestHealthStates(t *testing.T) {
 	} {
 		var got []string
 		for _, c := range nodes {
-			n := &node{settings: &pb.NodeSettings{Node: &pb.NodeRecord{Cpus: cpus}}, jobs: map[agent.Key]*job{},
-				standing: &pb.NodeStanding{Down: c.down, Drained: c.drained}}
+			var have []*nodepb.Known
 			for i, of := range c.jobs {
-				n.jobs[agent.Key{Job: uint32(i)}] = &job{phase: pb.StepPhase_STEP_RUNNING, cpus: of}
+				have = append(have, &nodepb.Known{Report: &pb.StepReport{Key: &pb.StepKey{JobId: uint32(i)}},
+					Bundle: &pb.Bundle{Cgroup: "job", Cpus: of}})
 			}
+			n := &node{settings: &pb.NodeSettings{Node: &pb.NodeRecord{Cpus: cpus}}, steps: lifecycle.New(nil, quiet, "", "", nil, have),
+				standing: &pb.NodeStanding{Down: c.down, Drained: c.drained}}
 			if n.healthState(states) {
 				got = append(got, c.name)
 			}

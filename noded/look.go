@@ -22,7 +22,7 @@ func (n *node) lookAtSteps(ctx context.Context) {
 				return
 			}
 			for _, u := range a.Usage { // of a step that has ended meanwhile nobody wants to know
-				if j := n.jobs[agent.KeyOf(u.Key)]; j != nil && j.phase == pb.StepPhase_STEP_RUNNING {
+				if n.steps.Running(agent.KeyOf(u.Key)) {
 					n.usages = append(n.usages, u)
 				}
 			}
@@ -32,8 +32,8 @@ func (n *node) lookAtSteps(ctx context.Context) {
 }
 
 func (n *node) running() bool {
-	for _, j := range n.jobs {
-		if j.rep.GetPid() > 0 && j.phase == pb.StepPhase_STEP_RUNNING {
+	for j := range n.steps.All() {
+		if j.Pid() > 0 && j.Phase() == pb.StepPhase_STEP_RUNNING {
 			return true
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/sluice-hpc/sluice/internal/metrics"
 	"github.com/sluice-hpc/sluice/internal/tcp"
 	"github.com/sluice-hpc/sluice/internal/version"
+	"github.com/sluice-hpc/sluice/noded/bundle"
+	"github.com/sluice-hpc/sluice/noded/lifecycle"
 	nodemetrics "github.com/sluice-hpc/sluice/noded/metrics"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"golang.org/x/sys/unix"
@@ -120,16 +122,17 @@ func (n *node) figures() nodemetrics.Node {
 		f.Load, f.FreeMiB = load.CPU, load.FreeMemMiB
 	}
 	jobs := map[uint32]*nodemetrics.Job{}
-	for k, j := range n.jobs {
-		if j.phase != pb.StepPhase_STEP_RUNNING {
+	for j := range n.steps.All() {
+		if j.Phase() != pb.StepPhase_STEP_RUNNING {
 			continue
 		}
-		one := jobs[k.Job]
+		id := j.Key().Job
+		one := jobs[id]
 		if one == nil {
-			one = &nodemetrics.Job{ID: k.Job}
-			jobs[k.Job] = one
+			one = &nodemetrics.Job{ID: id}
+			jobs[id] = one
 		}
-		j.describe(one)
+		describe(j, one)
 	}
 	for _, u := range n.seen {
 		if one := jobs[u.GetKey().GetJobId()]; one != nil {
@@ -144,18 +147,18 @@ func (n *node) figures() nodemetrics.Node {
 
 // describe says whose a job is and what it has here. Of a step that was found at the start, and has no
 // epilog, only the uid is known.
-func (j *job) describe(to *nodemetrics.Job) {
-	if j.spec != nil {
-		to.User, to.Account, to.Devices = j.spec.GetSpec().GetUser(), j.spec.Account, devicesOf(j.spec)
-		for _, a := range j.spec.Alloc {
-			if a.Node == j.spec.Node {
-				to.MemMiB, to.CPUs = a.MemMib, a.Cpus
-			}
-		}
+func describe(j *lifecycle.Step, to *nodemetrics.Job) {
+	l := j.Launch()
+	if l == nil {
+		to.User, to.CPUs = strconv.FormatUint(uint64(j.UID()), 10), j.CPUs()
 		return
 	}
-	to.User = strconv.FormatUint(uint64(j.brief.GetUid()), 10)
-	to.CPUs = j.cpus
+	to.User, to.Account, to.Devices = l.GetSpec().GetUser(), l.Account, bundle.DevicesOf(l)
+	for _, a := range l.Alloc {
+		if a.Node == l.Node {
+			to.MemMiB, to.CPUs = a.MemMib, a.Cpus
+		}
+	}
 }
 
 // namesPrivate says whether metrics name users only to clients that have shown something: unless the controller says otherwise.

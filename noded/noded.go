@@ -347,7 +347,6 @@ func serve(ctx context.Context, conn net.Conn, sockets Sockets, o linkOptions, l
 		}
 		return err
 	}
-	n.recover(about.Steps)
 	return n.run(ctx)
 }
 
@@ -355,14 +354,14 @@ func serve(ctx context.Context, conn net.Conn, sockets Sockets, o linkOptions, l
 func (n *node) hello() *pb.NodeHello {
 	if inv, err := n.o.Prober.Inventory(); err == nil {
 		n.inv = inv // processors go on- and offline
-		n.bundler.topology = inv.Topology
+		n.bundler.Topology = inv.Topology
 	}
 	h := hardware(n.inv)
 	n.addDevices(h)
 	return &pb.NodeHello{
 		Node: n.about.Node, Version: version.Sluice, BootId: n.inv.BootID, BootNs: n.inv.BootNS, NodedStartNs: n.about.StartNs,
 		Os: n.inv.OS, Arch: n.inv.Arch, Hardware: h, ClusterId: n.clusterID, NowNs: time.Now().UnixNano(), Refusals: n.about.Refusals,
-		Dynamic: n.joins(), HighestJob: n.desired.Highest(),
+		Dynamic: n.joins(), HighestJob: n.steps.HighestJob(),
 	}
 }
 

@@ -17,12 +17,15 @@ import (
 	"github.com/sluice-hpc/sluice/internal/test/leaktest"
 	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/hw"
+	"github.com/sluice-hpc/sluice/noded/lifecycle"
 	"github.com/sluice-hpc/sluice/noded/link"
 	"github.com/sluice-hpc/sluice/noded/policy"
 	"github.com/sluice-hpc/sluice/noded/stepd"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"go.uber.org/goleak"
 )
+
+var quiet = slog.New(slog.DiscardHandler)
 
 // TestMain lets the test binary be the shim too.
 func TestMain(m *testing.M) {
@@ -533,7 +536,7 @@ func TestOptionsFaultsAreNamedTogether(t *testing.T) {
 // TestLinkIsSaidOnceHeard: a controller that turns the node away is no link, however often it is tried.
 func TestLinkIsSaidOnceHeard(t *testing.T) {
 	var said bytes.Buffer
-	n := &node{log: slog.New(slog.NewTextHandler(&said, nil)), desired: agent.NewDesired()}
+	n := &node{log: slog.New(slog.NewTextHandler(&said, nil)), steps: lifecycle.New(nil, quiet, "", "", nil, nil)}
 	up, down := link.Event{Up: &link.Stream{Controller: "ctl:1"}}, link.Event{Down: errors.New("the certificate is for node n2, not n1")}
 	for range 3 {
 		n.linked(t.Context(), up)

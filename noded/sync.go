@@ -1,11 +1,9 @@
 package noded
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/sluice-hpc/sluice/internal/failpoint"
@@ -19,7 +17,8 @@ import (
 func (n *node) linked(ctx context.Context, ev link.Event) {
 	switch {
 	case ev.Up != nil:
-		n.stream, n.greeted, n.heard, n.history = ev.Up, false, false, nil
+		n.stream, n.greeted, n.heard = ev.Up, false, false
+		n.steps.NewStream()
 	case ev.Down != nil:
 		n.stream = nil
 		if n.heard {
@@ -71,23 +70,9 @@ func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 		n.reboot(ctx, r)
 	}
 	if h := m.GetHistory(); h != nil {
-		n.recall(ctx, h)
+		n.steps.Recall(ctx, h)
 	}
-	n.desired.Apply(m)
-	n.changed = true
-}
-
-// recall answers a HistoryOrder. A stream that ends before the answer is sent brings the order again.
-func (n *node) recall(ctx context.Context, o *pb.HistoryOrder) {
-	to := n.stream
-	n.work(ctx, func() func() {
-		a, err := n.root.Call(ctx, &nodepb.Request{What: &nodepb.Request_History{History: &nodepb.History{Above: o.Above}}})
-		return func() {
-			if err == nil && n.stream == to {
-				n.history = &pb.NodeHistory{Restored: o.Restored, Ended: a.Ended, LostUpTo: a.LostUpTo, LostUntilNs: a.LostUntilNs}
-			}
-		}
-	})
+	n.steps.Order(m)
 }
 
 // adopt takes over settings. A controller of another cluster is none of ours: it would have every job here killed as unknown.
@@ -129,21 +114,13 @@ func (n *node) flush() {
 func (n *node) message() *pb.NodeReport {
 	if !n.greeted {
 		n.greeted = true
-		clear(n.dirty)
-		m := &pb.NodeReport{Hello: n.hello(), Heartbeat: n.heartbeat(), Configuration: n.conf}
 		n.confNews = false
-		m.Steps = n.reports()
-		return m
+		return &pb.NodeReport{Hello: n.hello(), Heartbeat: n.heartbeat(), Configuration: n.conf, Steps: n.steps.Reports()}
 	}
-	if h := n.history; h != nil && len(h.Ended) > maxReports { // the writer is not to have all at once
-		part := &pb.NodeHistory{Restored: h.Restored, Ended: h.Ended[:maxReports], More: true}
-		h.Ended = h.Ended[maxReports:]
-		return &pb.NodeReport{History: part}
-	} else if h != nil {
-		n.history = nil
+	if h := n.steps.History(); h != nil {
 		return &pb.NodeReport{History: h}
 	}
-	if len(n.dirty) == 0 && !n.beat && !n.devices && !n.sampled && len(n.usages) == 0 && !n.confNews {
+	if !n.steps.Dirty() && !n.beat && !n.devices && !n.sampled && len(n.usages) == 0 && !n.confNews {
 		return nil
 	}
 	m := &pb.NodeReport{}
@@ -156,52 +133,9 @@ func (n *node) message() *pb.NodeReport {
 		n.beat = false
 		m.Heartbeat = n.heartbeat()
 	}
-	n.addReports(m, false) // before those of their allocations
-	n.addReports(m, true)
+	m.Steps = n.steps.Changes()
 	if m.Heartbeat == nil && len(m.Steps) == 0 && !devices && len(m.Usage) == 0 && m.Configuration == nil {
 		return nil
 	}
 	return m
-}
-
-// reports are those of all steps, each before that of its allocation, with which the controller ends what is left of the job here.
-func (n *node) reports() (all []*pb.StepReport) {
-	for _, j := range n.jobs {
-		r := j.report(n.inv.BootID)
-		if j.key.Holder() {
-			r.Job = j.of()
-		}
-		all = append(all, r)
-	}
-	slices.SortFunc(all, func(a, b *pb.StepReport) int {
-		return cmp.Or(cmp.Compare(a.Key.JobId, b.Key.JobId), cmp.Compare(a.Key.Step, b.Key.Step)) // those of holders are the highest
-	})
-	return all
-}
-
-// addReports adds what has changed, of holders of allocations or of steps in them, as far as there is room.
-func (n *node) addReports(m *pb.NodeReport, holders bool) {
-	for k := range n.dirty {
-		if len(m.Steps) == maxReports {
-			break
-		}
-		if k.Holder() != holders {
-			continue
-		}
-		delete(n.dirty, k)
-		if j := n.jobs[k]; j != nil {
-			m.Steps = append(m.Steps, j.report(n.inv.BootID))
-		}
-	}
-}
-
-// orderWord is a want as logs name it.
-func orderWord(o *pb.StepOrder) string {
-	switch o.GetWant() {
-	case pb.StepWant_WANT_STOP:
-		return "stop"
-	case pb.StepWant_WANT_KILL:
-		return "kill"
-	}
-	return "run on"
 }

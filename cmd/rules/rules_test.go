@@ -74,6 +74,7 @@ var importRules = []rule{
 	{in: "noded", never: []string{"ctld/", "client/", "sched/"}},
 	// The half of the node daemon with root's rights has nothing of the half that talks to the network.
 	{in: "noded/root", never: []string{"noded/link"}},
+	{in: "noded/lifecycle", may: []string{"internal/", "noded/agent", "noded/bundle", "noded/privsep", "noded/taskenv", "proto/"}},
 	{in: "noded/metrics", may: []string{"conf/", "internal/", "proto/"}},
 	{in: "noded/privsep", may: []string{"conf/", "internal/", "proto/"}},
 	{in: "noded/policy", may: []string{"conf/", "internal/", "proto/"}},
@@ -204,7 +205,7 @@ func packages(t *testing.T) map[string][]string {
 // pure are the folders where decisions are made: no clock, no chance, no goroutine, no time zone of the machine.
 var pure = []string{"sched", "ctld/state", "ctld/reactor", "ctld/convert", "ctld/feasible", "ctld/admit", "ctld/limit",
 	"ctld/steps", "ctld/explain",
-	"ctld/crontab", "noded/agent"}
+	"ctld/crontab", "noded/agent", "noded/lifecycle"}
 
 // impure lists what these packages may not call, by package; nil: nothing of it.
 var impure = map[string][]string{

@@ -38,8 +38,9 @@ func (k Key) Proto() *pb.StepKey {
 
 func (k Key) String() string { return fmt.Sprintf("%d.%d.%d", k.Job, k.Attempt, k.Step) }
 
-func compareKeys(a, b Key) int {
-	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Step, b.Step))
+// Compare orders keys by job, epoch, attempt and step.
+func (k Key) Compare(b Key) int {
+	return cmp.Or(cmp.Compare(k.Job, b.Job), cmp.Compare(k.Epoch, b.Epoch), cmp.Compare(k.Attempt, b.Attempt), cmp.Compare(k.Step, b.Step))
 }
 
 // Holder tells whether this is what holds the allocation on the node, and not a step that srun has made.
@@ -119,7 +120,7 @@ func Reconcile(d *Desired, actual map[Key]State) []Action {
 		if a.Kind != b.Kind {
 			return cmp.Compare(a.Kind, b.Kind)
 		}
-		return compareKeys(a.Key, b.Key)
+		return a.Key.Compare(b.Key)
 	})
 	return r.out
 }

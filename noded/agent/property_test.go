@@ -328,6 +328,6 @@ func sorted[V any](m map[Key]V) []Key {
 	for k := range m {
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, compareKeys)
+	slices.SortFunc(keys, Key.Compare)
 	return keys
 }

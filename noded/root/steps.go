@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/isolate"
 	"github.com/sluice-hpc/sluice/noded/policy"
+	"github.com/sluice-hpc/sluice/noded/privsep"
 	"github.com/sluice-hpc/sluice/noded/step"
 	"github.com/sluice-hpc/sluice/noded/usage"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
@@ -29,12 +30,6 @@ type known struct {
 	launches int  // under way
 	stuck    bool // UnkillableStepProgram was run for it
 	size     int  // what it has in Root.knownBytes
-}
-
-// Brief is what is needed of a bundle to go on with a step, or to record that it never ran.
-func Brief(b *pb.Bundle) *pb.Bundle {
-	return &pb.Bundle{Key: b.Key, Uid: b.Uid, Gid: b.Gid, Cgroup: b.Cgroup, Devices: b.Devices, Cpus: b.Cpus, Partition: b.Partition,
-		JobName: b.JobName, Dir: b.Dir, HoldOnly: b.HoldOnly, LimitS: b.LimitS, BegunBootNs: b.BegunBootNs, Job: b.Job}
 }
 
 // history is what became of attempts that are not here any more.
@@ -59,7 +54,7 @@ func (r *Root) recover(have []*pb.StepReport) {
 		k := &known{key: rep.Key, name: step.Name(rep.Key), rep: rep, brief: &pb.Bundle{Key: rep.Key}}
 		names[k.name] = true
 		if b, err := r.steps.Bundle(rep.Key); err == nil {
-			k.brief = Brief(b)
+			k.brief = privsep.Brief(b)
 		} else {
 			k.brief.Cgroup = step.Group(rep.Key) // something of it may have run: its epilog has to
 		}
@@ -170,7 +165,7 @@ var errTooManySteps = errors.New("this node daemon knows of too many steps that 
 func (r *Root) remember(key *pb.StepKey, what proto.Message) (*known, error) {
 	b, _ := what.(*pb.Bundle)
 	if b != nil {
-		b = Brief(b)
+		b = privsep.Brief(b)
 		what = b
 	}
 	size := proto.Size(what)
@@ -387,7 +382,7 @@ func (r *Root) fail(_ context.Context, o *nodepb.Request) (*nodepb.Answer, error
 		f.Exit.Detail = fmt.Sprintf("the controller's state was restored from a backup, and this node knows only what became of its "+
 			"last %d jobs: the job has most likely ended here, and is not started again", mostPast)
 	}
-	b := Brief(f.Bundle) // not what else the request says, such as folders to be deleted
+	b := privsep.Brief(f.Bundle) // not what else the request says, such as folders to be deleted
 	k, err := r.remember(b.Key, b)
 	if err != nil {
 		return nil, err

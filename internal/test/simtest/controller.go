@@ -54,7 +54,7 @@ func (s *sim) startController() {
 	c.loop = loop.New(store, v, s.clock, log)
 	c.loop.KeepTime(s.bootID(), s.both)
 	c.plan = planner.New(c, s.params, s.clock, log)
-	c.disp = dispatch.New(c.loop.View, c.script, settings, log)
+	c.disp = dispatch.New(c.loop.View, c.script, s.settings, log)
 	c.loop.Observe(s.witness.committed)
 	c.loop.Observe(c.disp.Changed)
 	c.loop.Observe(c.plan.Changed)
@@ -105,8 +105,12 @@ func (c *controller) script(j *pb.JobRecord) ([]byte, []string, error) {
 	return script, env, err
 }
 
-func settings(*state.View, *state.Node) *pb.NodeSettings {
-	return &pb.NodeSettings{ClusterId: clusterID, KillWaitS: killWaitS}
+func (s *sim) settings(*state.View, *state.Node) *pb.NodeSettings {
+	set := &pb.NodeSettings{ClusterId: clusterID, KillWaitS: killWaitS, Prolog: "/prolog"}
+	if s.epilog {
+		set.Epilog = "/epilog"
+	}
+	return set
 }
 
 // send puts a command into the mailbox.

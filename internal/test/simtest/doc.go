@@ -1,7 +1,8 @@
 // Package simtest runs a whole cluster in one process, without goroutines, disk, network and clock: the controller's
-// real loop, reactor, state, planner, scheduler and dispatcher, and the node daemon's real agent, over a journal in
-// memory, streams that delay, break and partition, and simulated shims. Everything that happens is an event on one heap,
-// and everything random comes from one seed, so a failure is repeated by its seed alone.
+// real loop, reactor, state, planner, scheduler and dispatcher, and the node daemon's real lifecycle of steps, over a
+// journal in memory, streams that delay, break and partition, and a simulated noded-root with simulated shims. Everything
+// that happens is an event on one heap, and everything random comes from one seed, so a failure is repeated by its seed
+// alone.
 //
 // In a run (sim.go) users submit jobs, arrays, jobs that depend on others, that ask for devices and licenses, that share
 // or preempt (workload.go), reserve nodes and cores, and interfere with them while faults strike (faults.go); machines
@@ -24,7 +25,8 @@
 //     that, and has one terminal record;
 //   - a job starts only when its array's limit, its dependency and the reservations of others allow it;
 //   - every task of every array comes to an end, and whoever waits has a reason;
-//   - a node's share of a job is free only when nothing of the job is alive there, with the same exception;
+//   - a node's share of a job is free only when nothing of the job is alive there and its epilog has run, with the same
+//     exception;
 //   - an attempt has one terminal record, which says what the shim's exit record says, or what somebody ordered;
 //   - what was acknowledged is there after every crash, record for record;
 //   - whatever is done to the clocks of the machines (set forward and back, drifting, another time after a reboot:
@@ -32,6 +34,6 @@
 //     time that only a wrong clock has named;
 //   - state.Check holds after every commit.
 //
-// Not real are the glue around the agent (node.go follows noded/act.go, steps.go and sync.go) and around the dispatcher
-// (controller.go follows rpc/node.go), and the shims (shim.go follows noded/stepd).
+// Not real are the loop around the lifecycle (daemon.go), the streams and the glue around the dispatcher (controller.go
+// follows rpc/node.go), noded-root (root.go) and the shims (shim.go follows noded/stepd).
 package simtest

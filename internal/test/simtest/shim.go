@@ -28,6 +28,7 @@ type shim struct {
 	key    agent.Key
 	hold   bool // no process of the user: only holds the allocation
 	script script
+	bundle *pb.Bundle
 
 	phase   pb.StepPhase
 	exit    *pb.ExitRecord // once on disk
@@ -48,9 +49,9 @@ type shim struct {
 	timer   int  // number of the timer in force; older ones do nothing
 }
 
-func (m *machine) launch(k agent.Key, l *pb.LaunchSpec) *shim {
-	sh := &shim{m: m, key: k, hold: !l.Batch && l.Step == nil, script: m.s.scriptOf(l), phase: pb.StepPhase_STEP_RUNNING, limitS: l.LimitS,
-		begunNS: m.s.now, alive: true}
+func (m *machine) launch(k agent.Key, b *pb.Bundle, l *pb.LaunchSpec) *shim {
+	sh := &shim{m: m, key: k, bundle: b, hold: !l.Batch && l.Step == nil, script: m.s.scriptOf(l), phase: pb.StepPhase_STEP_RUNNING,
+		limitS: b.LimitS, begunNS: m.s.now, alive: true}
 	m.spool[k] = sh
 	m.s.witness.started(m, sh, l)
 	if !sh.hold {

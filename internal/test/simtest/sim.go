@@ -64,6 +64,7 @@ type sim struct {
 	ctl      *controller       // nil: down
 	nodes    []*machine
 	work     workload
+	epilog   bool  // there is one
 	sruns    int   // so far
 	made     int   // reservations so far
 	calmNS   int64 // since when nothing goes wrong
@@ -133,6 +134,7 @@ func newSim(o Options) *sim {
 		s.o.Chaos = s.between(2*time.Minute, 15*time.Minute)
 	}
 	s.meddling = s.between(time.Second, time.Minute)
+	s.epilog = s.chance(0.5)
 	s.witness = newWitness(s)
 	s.drawFaults()
 	set := &state.Settings{Cluster: "sim", CountMemory: true, DefMemPerCPUMiB: 100, KillWaitS: killWaitS, NodeTimeoutS: nodeTimeout,
@@ -145,6 +147,7 @@ func newSim(o Options) *sim {
 	s.cfg = &state.Config{Settings: set, Default: "debug", PartitionNodes: map[string][]string{}}
 	for i := range s.o.Nodes {
 		m := &machine{s: s, name: fmt.Sprintf("n%d", i+1), spool: map[agent.Key]*shim{},
+			launches: map[agent.Key]*pb.LaunchSpec{}, launching: map[agent.Key]*pb.LaunchSpec{},
 			past: map[agent.Key]*pb.ExitRecord{}, of: map[agent.Key]*pb.StepJob{}}
 		s.nodes = append(s.nodes, m)
 		s.cfg.Nodes = append(s.cfg.Nodes, &pb.NodeRecord{Name: m.name, Cpus: nodeCPUs, Sockets: 1, Cores: nodeCPUs, Threads: 1,
@@ -202,7 +205,7 @@ func (s *sim) unrest() string {
 			return fmt.Sprintf("%s still has %s: the node is %v, flags %#x, linked=%v", m.name, keyWords(sortedKeys(m.spool)[0]), n.State,
 				n.StateFlags, n.LinkUp)
 		}
-		if m.d == nil || len(m.d.jobs) > 0 {
+		if m.d == nil || m.d.hasSteps() {
 			return fmt.Sprintf("%s's daemon still has jobs, or does not run: the node is %v, flags %#x", m.name, n.State, n.StateFlags)
 		}
 		if !n.LinkUp || !n.Up() {

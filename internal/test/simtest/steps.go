@@ -76,43 +76,6 @@ func (s *sim) stepScript() script {
 	return sc
 }
 
-// stepsLeft: steps of an allocation have not ended here, as noded/steps.go has it.
-func (d *daemon) stepsLeft(k agent.Key) bool {
-	if !k.Holder() {
-		return false
-	}
-	for other, j := range d.jobs {
-		if !other.Holder() && other.Job == k.Job && other.Attempt == k.Attempt && j.phase != pb.StepPhase_STEP_ENDED {
-			return true
-		}
-	}
-	return d.desired.StepsLeft(k, func(k agent.Key) (pb.StepPhase, bool) {
-		if j := d.jobs[k]; j != nil {
-			return j.phase, true
-		}
-		return 0, false
-	})
-}
-
-// phaseOf is how far a step has got for the controller: the end of an allocation is told when those of its steps have been.
-func (d *daemon) phaseOf(k agent.Key, sh *shim) pb.StepPhase {
-	if sh.phase == pb.StepPhase_STEP_ENDED && d.stepsLeft(k) {
-		return pb.StepPhase_STEP_COMPLETING
-	}
-	return sh.phase
-}
-
-// tellHolder looks again at the allocation of a step that has ended.
-func (d *daemon) tellHolder(k agent.Key) {
-	for _, s := range []uint32{pb.BatchStep, pb.ExternStep} {
-		h := k
-		h.Step = s
-		if j := d.jobs[h]; j != nil && d.m.spool[h] != nil && d.m.spool[h].phase == pb.StepPhase_STEP_ENDED {
-			d.tell(j)
-		}
-	}
-}
-
 // isExcused: the step was given up with its node, by itself or with its allocation.
 func (w *witness) isExcused(at stepAt) bool {
 	if w.excused[at] || at.Holder() {

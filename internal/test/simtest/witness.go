@@ -84,6 +84,8 @@ type step struct {
 	partition string
 	live      bool
 	rec       *pb.ExitRecord
+	began     bool // processes of it have existed
+	epilogued bool
 	wiped     bool // its node has lost its disk since
 }
 
@@ -125,7 +127,7 @@ func (w *witness) started(m *machine, sh *shim, l *pb.LaunchSpec) {
 		return
 	}
 	w.startedLost(at)
-	st := &step{at: at, sh: sh, live: true, partition: l.Partition}
+	st := &step{at: at, sh: sh, live: true, began: true, partition: l.Partition}
 	for _, a := range l.Alloc {
 		if a.Node == m.name {
 			st.cpus, _ = state.ParseCores(a.CpuIds)
@@ -378,9 +380,25 @@ func (w *witness) freed(at stepAt, n *state.Node) {
 		w.harmed[at.attempt()] = "node " + at.node + " was rebooted"
 	}
 	w.freedSteps(at, down)
-	if st := w.steps[at]; st != nil && st.live && !down {
+	st := w.steps[at]
+	if st != nil && st.live && !down {
 		w.s.fail("the share of %s on %s is free, but it is alive", keyWords(at.Key), at.node)
 	}
+	if st != nil && st.began && !st.epilogued && w.s.epilog && !w.isExcused(at) && w.harmed[at.attempt()] == "" {
+		w.s.fail("the share of %s on %s is free, but its epilog has not run", keyWords(at.Key), at.node)
+	}
+}
+
+// epilogued: the epilog of an attempt has run, and may have before another daemon.
+func (w *witness) epilogued(at stepAt) {
+	w.note("%s: epilog of %s", at.node, keyWords(at.Key))
+	st := w.steps[at]
+	if st == nil || st.live || st.rec == nil {
+		w.s.fail("the epilog of %s runs on %s before its end", keyWords(at.Key), at.node)
+		return
+	}
+	w.stats.Seen["epilog"]++
+	st.epilogued = true
 }
 
 // terminal checks a terminal record against what has happened.

@@ -1,4 +1,4 @@
-package noded
+package bundle
 
 import (
 	"fmt"
@@ -126,9 +126,9 @@ func TestClosestGPUs(t *testing.T) {
 		{"0-1", "", []string{"0", "3"}, "[]"},
 		{"0-1", "0-1", []string{"3"}, "[]"},
 	} {
-		b := &bundler{topology: hw.Topology{{ID: 0}, {ID: 1, Core: 1}, {ID: 2, Core: 2, Socket: 1}, {ID: 3, Core: 3, Socket: 1}},
-			log: slog.New(slog.DiscardHandler)}
-		b.devices = func() []*pb.Device { return []*pb.Device{device(0, c.first), device(1, c.second)} }
+		b := &Builder{Topology: hw.Topology{{ID: 0}, {ID: 1, Core: 1}, {ID: 2, Core: 2, Socket: 1}, {ID: 3, Core: 3, Socket: 1}},
+			Log: slog.New(slog.DiscardHandler)}
+		b.Devices = func() []*pb.Device { return []*pb.Device{device(0, c.first), device(1, c.second)} }
 		here := &pb.StepNode{Devices: []*pb.GresDevice{{Name: "gpu", Index: 0, Id: "GPU-0"}, {Name: "gpu", Index: 1, Id: "GPU-1"}}}
 		if got := fmt.Sprint(b.closestGPUs(&pb.LaunchSpec{}, here, &pb.NodeSettings{}, c.cpus)); got != c.want {
 			t.Errorf("near %s and %s, tasks on %q: %s, want %s", c.first, c.second, c.cpus, got, c.want)

@@ -1,4 +1,4 @@
-package noded
+package bundle
 
 import (
 	"slices"
@@ -28,7 +28,7 @@ func (b bindings) task(t *pb.StepTask, i int) {
 }
 
 // bindings of the tasks here. cpuset is what the step's cgroup leaves them; empty: that of its allocation, or all.
-func (b *bundler) bindings(l *pb.LaunchSpec, here *pb.StepNode, s *pb.NodeSettings, cpuset string) (out bindings) {
+func (b *Builder) bindings(l *pb.LaunchSpec, here *pb.StepNode, s *pb.NodeSettings, cpuset string) (out bindings) {
 	spec, n := l.GetStep().GetSpec(), len(here.GetTasks())
 	if cpuset == "" {
 		ids := here.GetCpuIds()
@@ -40,7 +40,7 @@ func (b *bundler) bindings(l *pb.LaunchSpec, here *pb.StepNode, s *pb.NodeSettin
 		cpuset = b.cpuset(l, &pb.NodeAlloc{CpuIds: ids}, s)
 	}
 	kind, list, verbose := cpuBind(spec.GetCpuBind())
-	cpus, each := usable(b.topology, cpuset), int(max(1, spec.GetCpusPerTask()))
+	cpus, each := usable(b.Topology, cpuset), int(max(1, spec.GetCpusPerTask()))
 	if kind == "" && s.GetBindTasks() && cpuset != "" {
 		kind = matching(cpus, n*each)
 	}
@@ -49,7 +49,7 @@ func (b *bundler) bindings(l *pb.LaunchSpec, here *pb.StepNode, s *pb.NodeSettin
 	for i := range out.env {
 		out.env[i] = cpuBindEnv(kind, list, verbose, out.cpus)
 	}
-	gpus := b.daemonFor(s).Gres
+	gpus := b.Environ(s).Gres
 	positions := bindGPUs(spec, len(gpusOfStep(here)), n)
 	if closest(spec) {
 		positions = b.closestGPUs(l, here, s, out.cpus)
@@ -89,7 +89,7 @@ func closest(spec *pb.StepSpec) bool {
 
 // closestGPUs gives the positions of the GPUs that are near the CPUs of each task: all for one without CPUs of its own, or where it is not
 // known which are near.
-func (b *bundler) closestGPUs(l *pb.LaunchSpec, here *pb.StepNode, s *pb.NodeSettings, cpus []string) [][]int {
+func (b *Builder) closestGPUs(l *pb.LaunchSpec, here *pb.StepNode, s *pb.NodeSettings, cpus []string) [][]int {
 	out := make([][]int, len(cpus))
 	for i := range out {
 		own, err := hw.ParseList(cpus[i])
@@ -97,7 +97,7 @@ func (b *bundler) closestGPUs(l *pb.LaunchSpec, here *pb.StepNode, s *pb.NodeSet
 			continue
 		}
 		for at, gpu := range gpusOfStep(here) {
-			held := isolate.Held(b.daemonFor(s).Gres.Devices, []*pb.GresDevice{gpu})
+			held := isolate.Held(b.Environ(s).Gres.Devices, []*pb.GresDevice{gpu})
 			if len(held) == 0 || held[0].Cores == "" {
 				return nil
 			}

@@ -1,4 +1,4 @@
-package noded
+package bundle
 
 import (
 	"log/slog"
@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-hpc/sluice/internal/test/fieldtest"
 	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/sluice-hpc/sluice/noded/step"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
@@ -18,9 +17,9 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func testBundler() *bundler {
-	return &bundler{daemon: taskenv.Daemon{Node: "n1"}, hostname: "host", topology: hw.Build(1, 4, 2), log: quiet,
-		hard: func(int) uint64 { return 1000 }}
+func testBundler() *Builder {
+	return &Builder{Daemon: taskenv.Daemon{Node: "n1"}, Hostname: "host", Topology: hw.Build(1, 4, 2), Log: quiet,
+		Hard: func(int) uint64 { return 1000 }}
 }
 
 func testLaunch() *pb.LaunchSpec {
@@ -33,7 +32,7 @@ func testLaunch() *pb.LaunchSpec {
 }
 
 func TestBundleOfABatchJob(t *testing.T) {
-	b := testBundler().bundle(testLaunch(), &pb.NodeSettings{KillWaitS: 30, UnkillableTimeoutS: 60, MaxPids: 500, TaskProlog: "/t"})
+	b := testBundler().Build(testLaunch(), &pb.NodeSettings{KillWaitS: 30, UnkillableTimeoutS: 60, MaxPids: 500, TaskProlog: "/t"})
 	if !slices.ContainsFunc(b.Env, func(s string) bool { return s == "SLURM_JOB_ID=12" }) {
 		t.Errorf("%q", b.Env)
 	}
@@ -53,12 +52,9 @@ func TestBundleOfABatchJob(t *testing.T) {
 func TestBundleHoldsOnOtherNodes(t *testing.T) {
 	l := testLaunch()
 	l.Batch, l.Key.Step = false, pb.ExternStep
-	b := testBundler().bundle(l, &pb.NodeSettings{ConstrainRam: true})
+	b := testBundler().Build(l, &pb.NodeSettings{ConstrainRam: true})
 	if !b.HoldOnly || b.Argv != nil || b.Env != nil || b.Limits.MemoryMib != 200 || b.Cgroup != "job_12.2" {
 		t.Errorf("%v", b)
-	}
-	if isRefusal(b) || !isRefusal(refusal(l.Key)) {
-		t.Error("a held allocation is no refusal")
 	}
 }
 
@@ -136,11 +132,11 @@ func TestFiles(t *testing.T) {
 func TestWarning(t *testing.T) {
 	l := testLaunch()
 	l.Spec.WarnSignal, l.Spec.WarnBatch = 10, true
-	if b := testBundler().bundle(l, nil); b.WarnSignal != 10 || b.WarnSeconds != 60 || !b.WarnBatch {
+	if b := testBundler().Build(l, nil); b.WarnSignal != 10 || b.WarnSeconds != 60 || !b.WarnBatch {
 		t.Errorf("%v", b)
 	}
 	l.Spec.WarnSeconds = 5
-	if b := testBundler().bundle(l, nil); b.WarnSeconds != 5 {
+	if b := testBundler().Build(l, nil); b.WarnSeconds != 5 {
 		t.Errorf("%v", b)
 	}
 }
@@ -168,9 +164,4 @@ func TestStepsHaveCgroupsOfTheirOwn(t *testing.T) {
 	if got := step.Group(&pb.StepKey{JobId: 3, Attempt: 1, Step: 4}); got != "job_3.1/step_4" {
 		t.Error(got)
 	}
-}
-
-func TestBareLaunch(t *testing.T) {
-	large := "large, and only the start needs it"
-	fieldtest.Copies(t, bare, fieldtest.LeftOut{"Script": large, "Env": large})
 }

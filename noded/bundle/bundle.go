@@ -1,4 +1,6 @@
-package noded
+// Package bundle builds the bundle of a step: what its shim needs to run it on this node, with nothing left to expand or
+// to look up. It decides the limits of the step's cgroup (bundle.go) and binds its tasks to CPUs and GPUs (binding.go).
+package bundle
 
 import (
 	"log/slog"
@@ -22,33 +24,32 @@ const minMemoryMiB = 30
 // scriptName is how the bundle names the script that the runner writes beside it.
 const scriptName = folder.Script
 
-// bundler turns what the controller says into what a shim needs: nothing is left to expand or to look up.
-type bundler struct {
-	daemon   taskenv.Daemon
-	hostname string
-	topology hw.Topology
-	// hard gives this daemon's own hard limit of a resource: no job gets more (slurm.conf(5), PropagateResourceLimits).
-	hard func(resource int) uint64
-	log  *slog.Logger
-	// devices tells what this node gives to jobs; nil: nothing.
-	devices func() []*pb.Device
-	closed  bool            // devices are closed to jobs, whatever the settings say
-	open    error           // why no device can be closed on this machine; nil: they can
-	told    map[string]bool // what has been said of devices
+// Builder builds the bundles of one node.
+type Builder struct {
+	Daemon   taskenv.Daemon
+	Hostname string
+	Topology hw.Topology
+	// Hard is the hard limit of a resource on this node. No job gets more (slurm.conf(5), PropagateResourceLimits).
+	Hard func(resource int) uint64
+	Log  *slog.Logger
+	// Devices lists the devices that jobs can get; nil: there are none.
+	Devices func() []*pb.Device
+	Closed  bool  // devices are closed to jobs, whatever the settings say
+	Open    error // why no device can be closed on this machine; nil: they can
 }
 
-// bundle builds the bundle of a launch.
-func (b *bundler) bundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
+// Build builds the bundle of a launch.
+func (b *Builder) Build(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 	if l.Step != nil {
 		return b.stepBundle(l, s)
 	}
 	spec := l.GetSpec()
 	out := &pb.Bundle{
 		Key: l.Key, Uid: spec.GetUid(), Gid: spec.GetGid(), Groups: spec.GetGroups(), Umask: spec.GetUmask(),
-		Dir: spec.GetWorkDir(), EndNs: l.EndNs, LimitS: limitOf(l), OverTimeS: l.OverTimeS, KillWaitS: s.GetKillWaitS(),
+		Dir: spec.GetWorkDir(), EndNs: l.EndNs, LimitS: l.LimitS, OverTimeS: l.OverTimeS, KillWaitS: s.GetKillWaitS(),
 		UnkillableTimeoutS: s.GetUnkillableTimeoutS(),
 		JobName:            spec.GetName(), Partition: l.Partition, Limits: b.limits(l, s), HoldOnly: !l.Batch, Cgroup: step.Group(l.Key),
-		Devices: devicesOf(l), Job: jobOf(l),
+		Devices: DevicesOf(l), Job: JobOf(l),
 	}
 	for _, a := range l.Alloc {
 		if a.Node == l.Node {
@@ -62,7 +63,7 @@ func (b *bundler) bundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 		return out
 	}
 	out.Argv = append([]string{scriptName}, spec.GetArgs()...)
-	out.Env = taskenv.Batch(l, s.GetCluster(), b.daemonFor(s))
+	out.Env = taskenv.Batch(l, s.GetCluster(), b.Environ(s))
 	out.StdIn, out.StdOut, out.StdErr = b.files(l, s)
 	out.Rlimits = b.rlimits(spec.GetRlimits(), s.GetPropagateLimits())
 	if p := s.GetTaskProlog(); p != "" {
@@ -90,19 +91,11 @@ func containerOf(image *pb.ContainerSpec, bundle string, s *pb.NodeSettings) *pb
 	return nil
 }
 
-// limitOf is the time limit of a launch; a controller of an older version says only from when until when.
-func limitOf(l *pb.LaunchSpec) uint32 {
-	if l.LimitS == 0 && l.EndNs > l.StartNs && l.StartNs != 0 {
-		return uint32(min((l.EndNs-l.StartNs+1e9-1)/1e9, int64(pb.Unlimited)-1))
-	}
-	return l.LimitS
-}
-
-func (b *bundler) files(l *pb.LaunchSpec, s *pb.NodeSettings) (in, out, err *pb.StdFile) {
+func (b *Builder) files(l *pb.LaunchSpec, s *pb.NodeSettings) (in, out, err *pb.StdFile) {
 	spec := l.GetSpec()
 	v := filename.Values{
 		JobID: l.GetKey().GetJobId(), IsArrayTask: l.IsArrayTask, ArrayJobID: l.ArrayJobId, ArrayTaskID: l.ArrayTaskId,
-		JobName: spec.GetName(), User: spec.GetUser(), Host: b.hostname, NodeIndex: l.NodeIndex,
+		JobName: spec.GetName(), User: spec.GetUser(), Host: b.Hostname, NodeIndex: l.NodeIndex,
 	}
 	appendTo := spec.GetOpenMode() == pb.OpenAppend || spec.GetOpenMode() == pb.Unset && s.GetJobFileAppend()
 	dir := spec.GetWorkDir()
@@ -113,7 +106,7 @@ func (b *bundler) files(l *pb.LaunchSpec, s *pb.NodeSettings) (in, out, err *pb.
 }
 
 // limits of the step's cgroup, as cgroup.conf asks for them.
-func (b *bundler) limits(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Limits {
+func (b *Builder) limits(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Limits {
 	out := &pb.Limits{Pids: s.GetMaxPids()}
 	for _, a := range l.Alloc {
 		if a.Node != l.Node {
@@ -151,14 +144,14 @@ func memoryLimits(mib uint64, s *pb.NodeSettings) (ram, total uint64) {
 	return ram, max(total, ram)
 }
 
-func (b *bundler) cpuset(l *pb.LaunchSpec, a *pb.NodeAlloc, s *pb.NodeSettings) string {
+func (b *Builder) cpuset(l *pb.LaunchSpec, a *pb.NodeAlloc, s *pb.NodeSettings) string {
 	configured := s.GetNode().GetCpus()
 	if configured == 0 {
-		configured = uint32(len(b.topology))
+		configured = uint32(len(b.Topology))
 	}
-	set, err := b.topology.CPUSet(a.CpuIds, configured)
+	set, err := b.Topology.CPUSet(a.CpuIds, configured)
 	if err != nil {
-		b.log.Error("a job is not bound to its CPUs", "job", l.GetKey().GetJobId(), "cpu_ids", a.CpuIds, "err", err)
+		b.Log.Error("a job is not bound to its CPUs", "job", l.GetKey().GetJobId(), "cpu_ids", a.CpuIds, "err", err)
 	}
 	return set
 }
@@ -172,14 +165,14 @@ var limitNames = map[string]uint32{
 
 // rlimits keeps those limits of the submitter that propagate or the job's own --propagate names: their soft values, within what this daemon
 // may give. All others are the daemon's own.
-func (b *bundler) rlimits(asked []*pb.Rlimit, propagate string) []*pb.Rlimit {
+func (b *Builder) rlimits(asked []*pb.Rlimit, propagate string) []*pb.Rlimit {
 	take, known := propagated(propagate), propagated("ALL")
 	var out []*pb.Rlimit
 	for _, r := range asked {
 		if !take[r.Resource] && !(r.Asked && known[r.Resource]) {
 			continue
 		}
-		hard := b.hard(int(r.Resource))
+		hard := b.Hard(int(r.Resource))
 		out = append(out, &pb.Rlimit{Resource: r.Resource, Soft: min(r.Soft, hard), Hard: hard})
 	}
 	return out
@@ -205,48 +198,16 @@ func propagated(list string) map[uint32]bool {
 	return take
 }
 
-// rootsLimit leaves the bound to the root half, whose own limits they are.
-func rootsLimit(int) uint64 { return unix.RLIM_INFINITY }
-
-// closes: jobs are kept from each other's devices.
-func (b *bundler) closes(s *pb.NodeSettings) bool {
-	return (b.closed || s.GetConstrainDevices()) && b.open == nil
+// Closes tells whether a job can open only its own devices.
+func (b *Builder) Closes(s *pb.NodeSettings) bool {
+	return (b.Closed || s.GetConstrainDevices()) && b.Open == nil
 }
 
-// sayOnce logs what would come again with each job.
-func (b *bundler) sayOnce(what string, err error) {
-	if b.told == nil {
-		b.told = map[string]bool{}
-	}
-	if !b.told[err.Error()] && len(b.told) < 1000 {
-		b.told[err.Error()] = true
-		b.log.Warn(what, "err", err)
-	}
-}
-
-// daemonFor is what environments take from this node, its devices among it.
-func (b *bundler) daemonFor(s *pb.NodeSettings) taskenv.Daemon {
-	d := b.daemon
-	if b.devices != nil {
-		d.Gres = taskenv.Gres{Devices: b.devices(), Conf: s.GetGres(), Closed: b.closes(s), UUIDs: s.GetGpu().GetUuids()}
+// Environ is what environments take from this node, including its devices.
+func (b *Builder) Environ(s *pb.NodeSettings) taskenv.Daemon {
+	d := b.Daemon
+	if b.Devices != nil {
+		d.Gres = taskenv.Gres{Devices: b.Devices(), Conf: s.GetGres(), Closed: b.Closes(s), UUIDs: s.GetGpu().GetUuids()}
 	}
 	return d
-}
-
-// refusal is the bundle of a step that never began here: no cgroup, nothing to run an epilog for.
-func refusal(k *pb.StepKey) *pb.Bundle { return &pb.Bundle{Key: k, HoldOnly: true} }
-
-func isRefusal(b *pb.Bundle) bool { return b.GetCgroup() == "" }
-
-// bare is a LaunchSpec without what only the start needs: it stays in memory for as long as the job runs.
-func bare(l *pb.LaunchSpec) *pb.LaunchSpec {
-	c := pb.ShallowCopy(l)
-	c.Script, c.Env = nil, nil
-	return c
-}
-
-// fromBundle is what is known of a job whose description is gone (the epilog was configured after its start).
-func fromBundle(b *pb.Bundle, node string) *pb.LaunchSpec {
-	return &pb.LaunchSpec{Key: b.GetKey(), Node: node, Partition: b.GetPartition(), Spec: &pb.JobSpec{
-		Name: b.GetJobName(), Uid: b.GetUid(), Gid: b.GetGid(), WorkDir: b.GetDir()}}
 }

@@ -1,0 +1,107 @@
+package lifecycle
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/sluice-hpc/sluice/noded/agent"
+	"github.com/sluice-hpc/sluice/noded/bundle"
+	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// stepsLeft tells whether steps of the allocation that k holds have not ended here.
+func (s *Steps) stepsLeft(k agent.Key) bool {
+	if !k.Holder() {
+		return false
+	}
+	for other, j := range s.steps { // also those that nobody orders any more
+		if !other.Holder() && other.Job == k.Job && other.Attempt == k.Attempt && j.phase != pb.StepPhase_STEP_ENDED {
+			return true
+		}
+	}
+	return s.desired.StepsLeft(k, func(k agent.Key) (pb.StepPhase, bool) {
+		j := s.steps[k]
+		if j == nil {
+			return 0, false
+		}
+		return j.phase, true
+	})
+}
+
+// holder is what holds the allocation of a step here; nil: nothing does.
+func (s *Steps) holder(k agent.Key) *Step {
+	for _, step := range []uint32{pb.BatchStep, pb.ExternStep} {
+		if j := s.steps[agent.Key{Job: k.Job, Attempt: k.Attempt, Epoch: k.Epoch, Step: step}]; j != nil {
+			return j
+		}
+	}
+	return nil
+}
+
+// advanceHolder looks again at an allocation that has waited for the end of a step.
+func (s *Steps) advanceHolder(ctx context.Context, k agent.Key) {
+	if h := s.holder(k); h != nil && h.phase != pb.StepPhase_STEP_ENDED && h.rep.GetPhase() == pb.StepPhase_STEP_ENDED {
+		s.advance(ctx, h)
+	}
+}
+
+// withHolder completes the launch of srun's step from its allocation here: the ids of its devices, and the end of its time.
+func (s *Steps) withHolder(j *Step, l *pb.LaunchSpec) *pb.LaunchSpec {
+	h := s.holder(j.key)
+	if h == nil {
+		return l
+	}
+	l = proto.CloneOf(l)
+	have := h.brief.GetDevices()
+	if h.spec != nil {
+		have = bundle.DevicesOf(h.spec)
+	}
+	if here := bundle.StepNode(l); here != nil {
+		for _, d := range here.Devices {
+			for _, of := range have {
+				if of.Name == d.Name && of.Index == d.Index && of.Parent == d.Parent && of.MigStart == d.MigStart && of.Id != "" {
+					d.Id = of.Id
+				}
+			}
+		}
+	}
+	l.LimitS = limitWith(j, h, l.LimitS)
+	j.applied.LimitS = l.LimitS
+	return l
+}
+
+// withLimit gives an order about a step the limit of its allocation, unless its own is reached before.
+func (s *Steps) withLimit(k agent.Key, o *pb.StepOrder) *pb.StepOrder {
+	j, h := s.steps[k], s.holder(k)
+	if k.Holder() || j == nil || h == nil || o.Want != pb.StepWant_WANT_RUN {
+		return o
+	}
+	o.LimitS = limitWith(j, h, o.LimitS)
+	return o
+}
+
+// limitWith is a step's time limit in seconds since it began here: its own, or the rest of its allocation's.
+func limitWith(j, h *Step, own uint32) uint32 {
+	limit := h.applied.LimitS
+	if limit == 0 {
+		limit = h.brief.GetLimitS()
+	}
+	began, begun := h.brief.GetBegunBootNs(), j.begun
+	if h.begun != 0 {
+		began = h.begun
+	}
+	if begun == 0 {
+		begun = j.brief.GetBegunBootNs()
+	}
+	if limit == 0 || limit == pb.Unlimited || began == 0 || begun == 0 {
+		return own
+	}
+	left := began + int64(limit)*int64(time.Second) - begun
+	of := uint32(min(max((left+int64(time.Second)-1)/int64(time.Second), 1), math.MaxUint32-1))
+	if own == 0 || own == pb.Unlimited {
+		return of
+	}
+	return min(own, of)
+}

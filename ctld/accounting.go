@@ -23,7 +23,7 @@ import (
 func (d *daemon) newAccounting(v *state.View) *acct.Accounting {
 	a := acct.New(acct.Options{Dir: d.opts.State, Cluster: v.ClusterID, Log: d.log, Policy: d.acctPolicy,
 		Outbox:     func(at state.Attempt) ([]byte, error) { return d.store.Get(journal.Finished, at.Key()) },
-		StepOutbox: func(k state.StepKey) ([]byte, error) { return d.store.Get(journal.JobSteps, k.Bytes()) },
+		StepOutbox: func(k state.StepKey) ([]byte, error) { return d.store.Get(journal.Steps, k.Bytes()) },
 		Script: func(j *pb.JobRecord) ([]byte, []byte, error) {
 			script, env, err := d.script(j)
 			return script, []byte(strings.Join(env, "\n")), err

@@ -53,7 +53,7 @@ func (w *world) start(v *state.View) {
 	w.loop = loop.New(w.mem, v, clock, slog.New(slog.DiscardHandler))
 	w.a = New(Options{Dir: w.dir, Cluster: "c", Log: slog.New(slog.DiscardHandler), Policy: func() Policy { return w.pol }, Now: clock,
 		Outbox:     func(at state.Attempt) ([]byte, error) { return w.mem.Get(journal.Finished, at.Key()) },
-		StepOutbox: func(k state.StepKey) ([]byte, error) { return w.mem.Get(journal.JobSteps, k.Bytes()) },
+		StepOutbox: func(k state.StepKey) ([]byte, error) { return w.mem.Get(journal.Steps, k.Bytes()) },
 		Script: func(j *pb.JobRecord) ([]byte, []byte, error) {
 			return fmt.Appendf(nil, "#!/bin/sh\n# %d\n", state.ScriptID(j)/2), []byte("A=1\nB=2"), nil
 		},

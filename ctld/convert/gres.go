@@ -6,21 +6,17 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
-// Gres reads what a specification has of generic resources, "gres/gpu:a100:2,gres/shard:4", with "gres:" as older versions write it.
-// What cannot be read is empty: Check has refused it.
+// Gres reads the generic resources of an admitted specification, "gres/gpu:a100:2,gres/shard:4".
 func Gres(text string) []tres.Gres {
-	if text == "" {
-		return nil
-	}
-	list, _ := ReadGres(text)
+	list, _ := ReadGres(text) // admission has refused a text with an error
 	return list
 }
 
-// ReadGres is Gres that says what is wrong with the text.
+// ReadGres reads generic resources. Its errors quote them without "gres/", as users type them.
 func ReadGres(text string) ([]tres.Gres, error) {
 	var bare []string
 	for part := range strings.SplitSeq(text, ",") {
-		bare = append(bare, strings.TrimPrefix(strings.TrimPrefix(part, "gres/"), "gres:"))
+		bare = append(bare, strings.TrimPrefix(part, "gres/"))
 	}
 	return tres.ParseGres(strings.Join(bare, ","))
 }

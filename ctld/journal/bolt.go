@@ -17,12 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options says how to open a state directory. The zero value is what the controller uses, but for Schema and Migrate.
+// Options says how to open a state directory. The zero value is what the controller uses, but for Schema.
 type Options struct {
-	// Schema is the version of the values that this program writes; 0 is 1. A database with a lower one is migrated by Migrate, one
-	// with a higher one refused.
-	Schema  uint32
-	Migrate Migrate
+	// Schema is the version of the values that this program writes; 0 is 1. A database with another one is refused.
+	Schema uint32
 	// ReserveBytes of the disk are kept for Must commits, and StepBytes taken at a time when the database grows: 8 MiB each if 0.
 	ReserveBytes, StepBytes int64
 	// MapBytes of address space are mapped from the start, so that a long backup never stops a commit that grows the database beyond

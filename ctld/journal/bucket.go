@@ -7,30 +7,25 @@ import (
 	"strconv"
 )
 
-// Bucket is a kind of row. Its number is part of every checksum: append new kinds, never renumber.
+// Bucket is a kind of row. Its number is part of every checksum: after a release, append new kinds, never renumber.
 type Bucket byte
 
-// The kinds of rows. Keys of Jobs, Scripts and JobSteps begin with the job id, 4 bytes big-endian: rows of one submission burst lie
+// The kinds of rows. Keys of Jobs and Steps begin with the job id, 4 bytes big-endian: rows of one submission burst lie
 // side by side, and the journal learns from the keys of Jobs which ids are in use.
 const (
 	Meta Bucket = 1 + iota
 	Jobs
-	Scripts
 	Steps
 	Nodes
 	Partitions
 	Requests
 	Reservations
 	Accounts
-	Usage
 	Finished
 	Tokens
 	Crontabs
 	Texts
-	// JobSteps are the steps of jobs. A release that does not know them refuses a database that has any: it would take the end of a step
-	// for that of its job. Steps was never written.
-	JobSteps
-	lastBucket = JobSteps
+	lastBucket = Texts
 )
 
 // bucketInfo says how a kind of row is stored and named.
@@ -45,19 +40,16 @@ type bucketInfo struct {
 var buckets = [lastBucket + 1]bucketInfo{
 	Meta:         {"meta", "setting", false, 0.7},
 	Jobs:         {"jobs", "job", true, 0.8},
-	Scripts:      {"scripts", "script of job", true, 0.95},
 	Steps:        {"steps", "step of job", true, 0.8},
 	Nodes:        {"nodes", "node", false, 0.7},
 	Partitions:   {"partitions", "partition", false, 0.7},
 	Requests:     {"requests", "request", false, 0.7},
 	Reservations: {"reservations", "reservation", false, 0.7},
 	Accounts:     {"accounts", "account", false, 0.7},
-	Usage:        {"usage", "usage of", false, 0.7},
 	Finished:     {"finished", "finished job", true, 0.95},
 	Tokens:       {"tokens", "token", false, 0.7},
 	Crontabs:     {"crontabs", "crontab of", false, 0.7},
 	Texts:        {"texts", "script or environment", false, 0.7},
-	JobSteps:     {"jobsteps", "step of job", true, 0.8},
 }
 
 const headName = "head" // the bolt bucket of the head record; checksummed as Bucket 0

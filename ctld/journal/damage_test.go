@@ -21,13 +21,13 @@ func filled(t testing.TB) (dir string, want map[string]string) {
 	seq := uint64(0)
 	for i := uint32(1); i <= 120; i++ {
 		seq++
-		rows := []Row{job(i, strings.Repeat(fmt.Sprint("job ", i, " "), 40)), {Scripts, key(i), bytes.Repeat([]byte{byte(i)}, 700)}}
+		rows := []Row{job(i, strings.Repeat(fmt.Sprint("job ", i, " "), 40)), {Texts, key(i), bytes.Repeat([]byte{byte(i)}, 700)}}
 		if i%3 == 0 {
 			rows = append(rows, Row{Jobs, key(i / 2), nil}, Row{Nodes, []byte(fmt.Sprint("n", i)), []byte("idle")})
 		}
 		commit(t, s, seq, rows...)
 	}
-	commit(t, s, seq+1, Row{Scripts, key(60), bytes.Repeat([]byte("long "), 9000)})
+	commit(t, s, seq+1, Row{Texts, key(60), bytes.Repeat([]byte("long "), 9000)})
 	_, want = mustContents(t, s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

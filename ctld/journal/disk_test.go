@@ -35,14 +35,14 @@ func script(n uint64) Batch {
 	rng := rand.New(rand.NewPCG(n, 7))
 	id := uint32(n)
 	b := Batch{Seq: n, Rows: []Row{job(id, strings.Repeat(fmt.Sprint(n, " "), 1+rng.IntN(300))),
-		{Scripts, key(id), make([]byte, rng.IntN(9000))}}}
+		{Texts, key(id), make([]byte, rng.IntN(9000))}}}
 	if n > 10 {
 		b.Rows = append(b.Rows, job(uint32(1+rng.Uint64N(n-1)), fmt.Sprint("changed by ", n)),
-			Row{Scripts, key(uint32(1 + rng.Uint64N(n-1))), nil})
+			Row{Texts, key(uint32(1 + rng.Uint64N(n-1))), nil})
 	}
 	if n%60 == 0 { // nearly all scripts go, and leave most of the database free
 		for old := n - 60; old < n; old++ {
-			b.Rows = append(b.Rows, Row{Scripts, key(uint32(old)), nil})
+			b.Rows = append(b.Rows, Row{Texts, key(uint32(old)), nil})
 		}
 	}
 	return b
@@ -281,7 +281,7 @@ func TestFullDisk(t *testing.T) {
 		return s.Commit(Batch{Seq: seq, Rows: rows, Must: must})
 	}
 	for id := uint32(1); id <= 200; id++ {
-		if err := next(false, job(id, strings.Repeat("r", 2000)), Row{Scripts, key(id), make([]byte, 3000)}); err != nil {
+		if err := next(false, job(id, strings.Repeat("r", 2000)), Row{Texts, key(id), make([]byte, 3000)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -303,7 +303,7 @@ func TestFullDisk(t *testing.T) {
 		if err := next(true, job(i, strings.Repeat("e", 2200))); err != nil {
 			t.Fatalf("the end of job %d on a full disk: %v", i, err)
 		}
-		if err := next(false, job(id+i, "x"), Row{Scripts, key(id + i), make([]byte, 1<<20)}); !errors.Is(err, ErrNoSpace) {
+		if err := next(false, job(id+i, "x"), Row{Texts, key(id + i), make([]byte, 1<<20)}); !errors.Is(err, ErrNoSpace) {
 			t.Fatalf("a submission: %v", err)
 		}
 	}
@@ -321,7 +321,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	exhaustReserve(t, s, &seq)
 	empty()
-	if err := next(false, job(id+500, "room again"), Row{Scripts, key(id + 500), make([]byte, 1<<20)}); err != nil {
+	if err := next(false, job(id+500, "room again"), Row{Texts, key(id + 500), make([]byte, 1<<20)}); err != nil {
 		t.Errorf("with room again: %v", err)
 	}
 	seqGot, _ := mustContents(t, s)
@@ -407,7 +407,7 @@ func BenchmarkLoad(b *testing.B) {
 	for i := uint32(0); i < 10_000; i += 500 {
 		batch := Batch{Seq: uint64(i + 1)}
 		for id := i + 1; id <= i+500; id++ {
-			batch.Rows = append(batch.Rows, Row{Jobs, key(id), make([]byte, 2<<10)}, Row{Scripts, key(id), make([]byte, 4<<10)})
+			batch.Rows = append(batch.Rows, Row{Jobs, key(id), make([]byte, 2<<10)}, Row{Texts, key(id), make([]byte, 4<<10)})
 		}
 		if err := s.Commit(batch); err != nil {
 			b.Fatal(err)
@@ -430,7 +430,7 @@ func BenchmarkLoad(b *testing.B) {
 func BenchmarkBackup(b *testing.B) {
 	s := open(b, b.TempDir(), Options{})
 	for i := range uint64(64) {
-		commit(b, s, i+1, Row{Scripts, key(uint32(i)), make([]byte, 1<<20)})
+		commit(b, s, i+1, Row{Texts, key(uint32(i)), make([]byte, 1<<20)})
 	}
 	b.ResetTimer()
 	for b.Loop() {

@@ -199,3 +199,11 @@ func (m *Memory) ReserveIDs(atLeast uint32) (uint32, error) {
 	}
 	return m.high, nil
 }
+
+// cloneValue copies a value; nil stays nil, empty stays empty.
+func cloneValue(v []byte) []byte {
+	if v == nil {
+		return nil
+	}
+	return append([]byte{}, v...)
+}

@@ -78,10 +78,6 @@ func (s *Bolt) open() error {
 		return err
 	}
 	_ = os.Remove(s.path + ".new") // of a Shrink that a crash broke off
-	s.beforeNewRows()
-	if err := s.migrate(); err != nil {
-		return err
-	}
 	return s.countOpening()
 }
 
@@ -105,11 +101,12 @@ func (s *Bolt) examine() (*head, error) {
 		return nil, s.opts.damaged(s.path, fmt.Errorf("it is empty, but this directory holds the state of %s", clusterName(owner)))
 	}
 	r, err := verify(s.path, nil)
-	if err == nil && r.head.schema > s.opts.Schema {
-		err = fmt.Errorf("its schema is %d, this version knows up to %d: %w", r.head.schema, s.opts.Schema, ErrNewer)
+	if err == nil && r.head.schema != s.opts.Schema {
+		err = fmt.Errorf("its schema is %d, this version's is %d: %w", r.head.schema, s.opts.Schema, ErrNewer)
 	}
 	if errors.Is(err, ErrNewer) {
-		return nil, fmt.Errorf("cannot open %s: %w: %s", s.path, err, s.wayBack())
+		return nil, fmt.Errorf("cannot open %s: %w: install the newer version again, or restore a backup made before it ran: %s --from FILE",
+			s.path, err, s.opts.RestoreCommand)
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("cannot open %s: %w", s.path, err)

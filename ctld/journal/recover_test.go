@@ -31,7 +31,7 @@ func filler(t *testing.T, s *Bolt, seq *uint64) (scripts uint32) {
 	for {
 		*seq++
 		scripts++
-		err := s.Commit(Batch{Seq: *seq, Rows: []Row{job(scripts, "r"), {Scripts, key(scripts), value}}})
+		err := s.Commit(Batch{Seq: *seq, Rows: []Row{job(scripts, "r"), {Texts, key(scripts), value}}})
 		if errors.Is(err, ErrNoSpace) {
 			*seq--
 			return scripts - 1
@@ -56,7 +56,7 @@ func TestRecoversFromAFullDisk(t *testing.T) {
 			if backedUp { // a large one, of what is gone soon
 				for id := range uint32(80) {
 					seq++
-					commit(t, s, seq, Row{Scripts, key(500 + id), noise(100 << 10)})
+					commit(t, s, seq, Row{Texts, key(500 + id), noise(100 << 10)})
 				}
 				if _, err := s.BackupNow(); err != nil {
 					t.Fatal(err)
@@ -65,12 +65,12 @@ func TestRecoversFromAFullDisk(t *testing.T) {
 			n := filler(t, s, &seq)
 			for id := uint32(1); id <= n; id++ { // everything is cancelled and forgotten
 				seq++
-				if err := s.Commit(Batch{Seq: seq, Must: true, Rows: []Row{{Jobs, key(id), nil}, {Scripts, key(id), nil}}}); err != nil {
+				if err := s.Commit(Batch{Seq: seq, Must: true, Rows: []Row{{Jobs, key(id), nil}, {Texts, key(id), nil}}}); err != nil {
 					t.Fatalf("forgetting job %d of %d: %v", id, n, err)
 				}
 			}
 			seq++
-			if err := s.Commit(Batch{Seq: seq, Rows: []Row{job(5000, "at once"), {Scripts, key(5000), noise(100 << 10)}}}); err != nil {
+			if err := s.Commit(Batch{Seq: seq, Rows: []Row{job(5000, "at once"), {Texts, key(5000), noise(100 << 10)}}}); err != nil {
 				t.Errorf("most of the database is free, and yet: %v", err)
 			}
 			before := free(t, dir)
@@ -168,7 +168,7 @@ func TestBackupInTime(t *testing.T) {
 	seq := uint64(0)
 	for len(s.wanted) == 0 {
 		seq++
-		if err := s.Commit(Batch{Seq: seq, Rows: []Row{{Scripts, key(1), noise(1 << 20)}}}); err != nil {
+		if err := s.Commit(Batch{Seq: seq, Rows: []Row{{Texts, key(1), noise(1 << 20)}}}); err != nil {
 			t.Fatalf("batch %d: %v", seq, err)
 		}
 	}
@@ -250,7 +250,7 @@ func TestReadOnlyDisk(t *testing.T) {
 		if seq > 1000 {
 			t.Fatal("it goes on without a disk")
 		}
-		err = s.Commit(Batch{Seq: seq + 1, Rows: []Row{job(uint32(seq+1), "y"), {Scripts, key(uint32(seq + 1)), noise(100 << 10)}}})
+		err = s.Commit(Batch{Seq: seq + 1, Rows: []Row{job(uint32(seq+1), "y"), {Texts, key(uint32(seq + 1)), noise(100 << 10)}}})
 	}
 	if errors.Is(err, ErrNoSpace) || errors.Is(err, ErrBatch) || !(strings.Contains(err.Error(), syscall.EROFS.Error()) ||
 		strings.Contains(err.Error(), syscall.EIO.Error())) {

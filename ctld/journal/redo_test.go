@@ -200,7 +200,7 @@ func TestLongLogAsksForABackup(t *testing.T) {
 	b := &Backuper{Store: s, First: time.Hour, Keep: 2, Done: func(_ string, err error) { attempts <- err }}
 	go func() { b.Run(ctx); close(ended) }()
 	for i := uint32(1); len(attempts) == 0; i++ {
-		commit(t, s, uint64(i), Row{Scripts, key(1), bytes.Repeat([]byte("s"), 5000)})
+		commit(t, s, uint64(i), Row{Texts, key(1), bytes.Repeat([]byte("s"), 5000)})
 		if i > 10_000 {
 			t.Fatal("the log grows for ever")
 		}

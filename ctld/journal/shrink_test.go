@@ -30,14 +30,14 @@ func TestShrink(t *testing.T) {
 		commit(t, s, seq, rows...)
 	}
 	for id := uint32(1); id <= 40; id++ {
-		next(job(id, "kept"), Row{Scripts, key(id), make([]byte, 100_000)})
+		next(job(id, "kept"), Row{Texts, key(id), make([]byte, 100_000)})
 	}
 	if done, err := s.Shrink(); done || err != nil {
 		t.Fatalf("a full database: %v, %v", done, err)
 	}
 	was := fileSize(t, dbPath(dir))
 	for id := uint32(1); id <= 38; id++ {
-		next(Row{Scripts, key(id), nil})
+		next(Row{Texts, key(id), nil})
 	}
 	stop := make(chan struct{})
 	var others sync.WaitGroup
@@ -91,8 +91,8 @@ func TestShrink(t *testing.T) {
 func TestShrunkHasTwoTrees(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, small)
-	commit(t, s, 1, job(1, "kept"), Row{Scripts, key(1), make([]byte, 2_000_000)})
-	commit(t, s, 2, Row{Scripts, key(1), nil})
+	commit(t, s, 1, job(1, "kept"), Row{Texts, key(1), make([]byte, 2_000_000)})
+	commit(t, s, 2, Row{Texts, key(1), nil})
 	if done, err := s.Shrink(); !done || err != nil {
 		t.Fatalf("shrunk: %v, %v", done, err)
 	}
@@ -142,7 +142,7 @@ func TestRoom(t *testing.T) {
 	}
 	b := Backuper{Store: s}
 	for ; look() > 0; seq++ {
-		commit(t, s, seq+1, Row{Scripts, key(uint32(seq)), make([]byte, 1<<20)})
+		commit(t, s, seq+1, Row{Texts, key(uint32(seq)), make([]byte, 1<<20)})
 		if seq%3 != 0 {
 			continue
 		}
@@ -164,7 +164,7 @@ func TestCopyWhileOthersCommit(t *testing.T) {
 	s := open(t, dir, small)
 	rows := func(seq uint64) (list []Row) {
 		for id := range uint32(1000) {
-			list = append(list, Row{Scripts, key(id), bytes.Repeat([]byte{byte(seq)}, 4000)})
+			list = append(list, Row{Texts, key(id), bytes.Repeat([]byte{byte(seq)}, 4000)})
 		}
 		return list
 	}

@@ -12,7 +12,7 @@ import (
 // Rows are the changed rows of a transaction, as the journal stores them.
 func (tx *Tx) Rows() ([]journal.Row, error) {
 	put := tx.next.clockUnsaved.and(tx)
-	rows := make([]journal.Row, 0, len(put.jobs)+len(tx.texts)+len(tx.scripts)+len(put.nodes)+1)
+	rows := make([]journal.Row, 0, len(put.jobs)+len(tx.texts)+len(put.nodes)+1)
 	stamp := tx.stamp()
 	for id, durable := range put.jobs {
 		if !durable {
@@ -26,9 +26,6 @@ func (tx *Tx) Rows() ([]journal.Row, error) {
 	}
 	for key, stored := range tx.texts {
 		rows = append(rows, journal.Row{Bucket: journal.Texts, Key: key[:], Value: stored})
-	}
-	for id := range tx.scripts {
-		rows = append(rows, journal.Row{Bucket: journal.Scripts, Key: jobKey(id)})
 	}
 	for name, durable := range put.nodes {
 		if !durable {
@@ -165,7 +162,7 @@ func (tx *Tx) loadRow(b journal.Bucket, key, value []byte) error {
 		if a, ok := AttemptOf(key); ok {
 			tx.next.Outbox = append(tx.next.Outbox, a)
 		}
-	case journal.JobSteps:
+	case journal.Steps:
 		return tx.loadStep(key, value)
 	case journal.Reservations:
 		r := &pb.ReservationRecord{}

@@ -166,13 +166,6 @@ func (e JobForgotten) apply(tx *Tx) {
 	tx.retireRequest(j)
 	tx.dropSteps(e.ID)
 	tx.deleteJob(e.ID)
-	switch {
-	case len(j.ScriptKey) > 0 || len(j.EnvKey) > 0: // with the last record that names them
-	case j.ArrayJobId == 0:
-		tx.dropScript(e.ID)
-	case tx.ArrayCounts(j.ArrayJobId).Records == 0:
-		tx.dropScript(j.ArrayJobId) // shared by the tasks; this was the last
-	}
 }
 func (e JobForgotten) Attrs() []any { return []any{"job", e.ID} }
 

@@ -35,7 +35,7 @@ func (n *Node) Up() bool {
 	return n.State == pb.NodeState_NODE_IDLE && n.StateFlags&unusable == 0 && len(n.Strays) == 0 && !n.GoesDown()
 }
 
-// ScriptID is the id under which a job's script and environment are stored: the tasks of an array share theirs.
+// ScriptID is the id of the job that was submitted with this one's script and environment: the tasks of an array share theirs.
 func ScriptID(j *pb.JobRecord) uint32 {
 	if j.ArrayJobId != 0 {
 		return j.ArrayJobId

@@ -338,11 +338,11 @@ func (tx *Tx) rowsOfSteps(rows []journal.Row) ([]journal.Row, error) {
 		stamp = b
 	}
 	for k, s := range tx.stepRows {
-		row := journal.Row{Bucket: journal.JobSteps, Key: k.Bytes()}
+		row := journal.Row{Bucket: journal.Steps, Key: k.Bytes()}
 		if s != nil {
 			v, err := proto.MarshalOptions{}.MarshalAppend(slices.Clip(stamp), s)
 			if err != nil {
-				return nil, fmt.Errorf("cannot encode a row of %v: %w: %w", journal.JobSteps, err, journal.ErrBatch)
+				return nil, fmt.Errorf("cannot encode a row of %v: %w: %w", journal.Steps, err, journal.ErrBatch)
 			}
 			row.Value = v
 		}

@@ -18,9 +18,6 @@ import (
 // keys. How many records name a text is counted in the writer's index, made anew from the records at every start; the row of a text is
 // written with the first record that names it and deleted with the last, in the same commit, so no crash leaves one too many or too few.
 //
-// Rows of the bucket Scripts are of versions that stored both together under the job's id, once for each job. They are read as they are
-// and go with their jobs.
-//
 // Texts are kept by user, and not by content alone: what a user holds can be told exactly, and nobody learns by the cost of a submission
 // what others have.
 
@@ -157,11 +154,7 @@ func (t Texts) Name(j *pb.JobRecord) {
 // ReadTexts reads a job's script and environment; get reads a row of the journal.
 func ReadTexts(get func(journal.Bucket, []byte) ([]byte, error), j *pb.JobRecord) (script []byte, env []string, err error) {
 	if len(j.ScriptKey) == 0 && len(j.EnvKey) == 0 {
-		blob, err := get(journal.Scripts, jobKey(ScriptID(j)))
-		if err != nil || blob == nil {
-			return nil, nil, missing(err, j, "script")
-		}
-		return decodeScript(blob)
+		return nil, nil, missing(nil, j, "script")
 	}
 	read := func(key []byte, what string) ([]byte, error) {
 		if len(key) == 0 {
@@ -181,8 +174,11 @@ func ReadTexts(get func(journal.Bucket, []byte) ([]byte, error), j *pb.JobRecord
 	if err != nil || list == nil {
 		return script, nil, err
 	}
-	_, env, err = decodeScript(list)
-	return script, env, err
+	var r pb.SubmitRequest
+	if err := proto.Unmarshal(list, &r); err != nil {
+		return nil, nil, fmt.Errorf("cannot decode the environment of job %d: %w", j.Id, err)
+	}
+	return script, r.Env, nil
 }
 
 func missing(err error, j *pb.JobRecord, what string) error {
@@ -190,15 +186,6 @@ func missing(err error, j *pb.JobRecord, what string) error {
 		err = fmt.Errorf("no %s is stored for job %d", what, j.Id)
 	}
 	return err
-}
-
-// decodeScript reads what is stored in the bucket Scripts, and an environment.
-func decodeScript(blob []byte) (script []byte, env []string, err error) {
-	var r pb.SubmitRequest
-	if err := proto.Unmarshal(blob, &r); err != nil {
-		return nil, nil, fmt.Errorf("cannot decode a stored script: %w", err)
-	}
-	return r.Script, r.Env, nil
 }
 
 // putTexts stores the texts of a new job, whose record is not put yet, unless its user has them already.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/sluice-hpc/sluice/ctld/journal"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
-	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 )
 
@@ -122,60 +121,6 @@ func TestTextsAreStoredOnce(t *testing.T) {
 			w.check()
 		}
 	})
-}
-
-// TestScriptsOfOlderVersions are read as they were stored, and go with their jobs.
-func TestScriptsOfOlderVersions(t *testing.T) {
-	store := journal.NewMemory()
-	old, err := proto.Marshal(&pb.SubmitRequest{Script: []byte("#!/bin/sh\n"), Env: []string{"A=b", "C="}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var rows []journal.Row
-	for id := uint32(7); id <= 9; id++ { // 8 and 9 are of the array 8, whose script is stored once
-		j := &pb.JobRecord{Id: id, Spec: &pb.JobSpec{Uid: 5}}
-		if id > 7 {
-			j.ArrayJobId, j.IsArrayTask = 8, true
-		}
-		row, err := encode(journal.Jobs, jobKey(id), j)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if rows = append(rows, row); id < 9 {
-			rows = append(rows, journal.Row{Bucket: journal.Scripts, Key: jobKey(id), Value: old})
-		}
-	}
-	if err := store.Commit(journal.Batch{Seq: 1, Rows: rows}); err != nil {
-		t.Fatal(err)
-	}
-	v, err := Load(testConfig(0, 0), store, "c", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for j := range v.Jobs.All() {
-		script, env, err := ReadTexts(store.Get, j)
-		if err != nil || string(script) != "#!/bin/sh\n" || !slices.Equal(env, []string{"A=b", "C="}) {
-			t.Errorf("job %d: %q, %q, %v", j.Id, script, env, err)
-		}
-	}
-	var gone []string
-	for _, id := range []uint32{7, 8, 9} {
-		tx := Begin(v, 1)
-		tx.Emit(JobForgotten{ID: id})
-		rows, err := tx.Rows()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range rows {
-			if r.Bucket != journal.Jobs && r.Bucket != journal.Finished {
-				gone = append(gone, fmt.Sprintf("%d:%v %x", id, r.Bucket, r.Key))
-			}
-		}
-		v, _ = tx.Freeze()
-	}
-	if want := "[7:scripts 00000007 9:scripts 00000008]"; fmt.Sprint(gone) != want {
-		t.Errorf("deleted are %v, want %v", gone, want)
-	}
 }
 
 // TestTextsOfEverySize come back as they were, and take less where they can; a damaged one is an error.

@@ -26,7 +26,6 @@ type Tx struct {
 	grouped map[string]bool // partitions whose nodes have changed
 
 	texts     map[TextKey][]byte         // texts to store; nil = delete
-	scripts   map[uint32]bool            // scripts of older versions to delete, by job
 	resvs     map[string]bool            // reservations put or removed
 	crontabs  map[uint32]bool            // crontabs put or removed, by uid
 	tokens    map[string]bool            // join tokens put or removed, by id
@@ -146,14 +145,6 @@ func (tx *Tx) putNode(n *Node, durable bool) {
 	tx.nodes[n.Name] = tx.nodes[n.Name] || durable
 }
 
-// dropScript deletes what an older version stored for a job.
-func (tx *Tx) dropScript(id uint32) {
-	if tx.scripts == nil {
-		tx.scripts = map[uint32]bool{}
-	}
-	tx.scripts[id] = true
-}
-
 func (tx *Tx) rememberRequest(reqID string, job uint32) {
 	if reqID != "" {
 		tx.next.writer.requests[reqID] = job
@@ -205,7 +196,7 @@ func (tx *Tx) Durable() bool {
 			return true
 		}
 	}
-	return len(tx.parts) > 0 || len(tx.texts) > 0 || len(tx.scripts) > 0 || len(tx.resvs) > 0 || len(tx.crontabs) > 0 ||
+	return len(tx.parts) > 0 || len(tx.texts) > 0 || len(tx.resvs) > 0 || len(tx.crontabs) > 0 ||
 		len(tx.outbox) > 0 || len(tx.stepRows) > 0 || len(tx.tokens) > 0 || len(tx.hosts) > 0 || len(tx.policy) > 0
 }
 

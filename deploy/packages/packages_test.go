@@ -3,7 +3,6 @@ package packages_test
 import (
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -283,11 +282,16 @@ func newerDatabase(t *testing.T, h *boottest.Host) {
 	h.Do("", "sh", "-c", "cd /var/lib/sluice && rm -r ctld && mv before ctld && systemctl start sluice-ctld")
 }
 
-// later makes a database that of a later release: its rows have another schema.
+// later replaces a state directory with that of a later release: its rows have another schema.
 func later(t *testing.T, dir string) {
 	t.Helper()
-	s, err := journal.Open(dir, journal.Options{Schema: 99, Log: slog.New(slog.DiscardHandler),
-		Migrate: func(_ uint32, _ journal.Bucket, _, value []byte) ([]byte, error) { return value, nil }})
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s, err := journal.Open(dir, journal.Options{Schema: 99})
 	if err != nil {
 		t.Fatal(err)
 	}

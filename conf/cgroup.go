@@ -98,7 +98,7 @@ var cgroupKeys = recordKeys(func() []recordKey[Cgroup] {
 		{name: "EnableExtraControllers", why: whyOwnCgroups},
 		{name: "SystemdTimeout", why: whyOwnCgroups},
 		{name: "SignalChildrenProcesses", why: "signals reach every process of a step"},
-		{name: "AllowedDevicesFile", why: "it was removed from Slurm; jobs may open what is no GPU or other resource of gres.conf"},
+		{name: "AllowedDevicesFile", why: "it was removed from Slurm; jobs can open all devices except those that the node allocates"},
 		{name: "TaskAffinity", why: "it was removed from Slurm; tasks are bound by ConstrainCores"},
 	}
 })

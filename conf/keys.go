@@ -17,7 +17,7 @@ type key struct {
 
 // Reasons of several keys.
 const (
-	whyAccounts      = "that part of accounts and limits is not there yet"
+	whyAccounts      = "this part of accounts and limits is not supported"
 	whyResv          = "reservations run no programs"
 	whyCoreSpec      = "cores are not reserved for the system; leave them out of CPUs="
 	whyTopology      = "topology.conf says which switch a node is connected to; there is no topology.yaml"
@@ -86,7 +86,7 @@ func parsed() []key {
 		{name: "InactiveLimit", set: seconds(func(c *Config) *int64 { return &c.InactiveLimitSec })},
 		{name: "InteractiveStepOptions", set: text(func(c *Config) *string { return &c.InteractiveStepOptions })},
 		{name: "JobAcctGatherFrequency", set: text(func(c *Config) *string { return &c.JobAcctGatherFrequency }),
-			why: "usage is read from the job's cgroup, at the end and when it is asked for"},
+			why: "usage is read from the job's cgroup, at its end and on request"},
 		{name: "JobAcctGatherParams", set: list(func(c *Config) *[]string { return &c.JobAcctGatherParams })},
 		{name: "JobCompLoc", set: text(func(c *Config) *string { return &c.JobCompLoc })},
 		{name: "JobCompType", set: text(func(c *Config) *string { return &c.JobCompType })},
@@ -234,7 +234,7 @@ func ignored() map[string]string {
 		NodeFeaturesPlugins PrioritySiteFactorPlugin PrioritySiteFactorParameters
 		PriorityParameters CoreSpecPlugin LaunchType RoutePlugin MCSPlugin MCSParameters DataParserParameters
 		UrlParserType HttpParserType`,
-		"who reads metrics shows a token or a certificate (docs/monitoring.md)": `MetricsAuthUsers`,
+		"readers of metrics use a token or a certificate (docs/monitoring.md)": `MetricsAuthUsers`,
 		"usage is always read from the job's cgroup": `
 		AcctGatherNodeFreq AcctGatherEnergyType AcctGatherInterconnectType
 		AcctGatherInfinibandType AcctGatherFilesystemType AcctGatherProfileType ExtSensorsFreq ExtSensorsType VSizeFactor`,

@@ -80,9 +80,9 @@ var jobContainerKeys = recordKeys(func() []recordKey[JobContainer] {
 			}
 			return nil
 		}},
-		{name: "Shared", why: "what is mounted on the node always appears in running jobs, and nothing of theirs on the node",
+		{name: "Shared", why: "mounts of the node always appear in running jobs, and theirs never on the node",
 			set: func(j *JobContainer, v string) error { return readBool(new(bool), v) }},
-		{name: "EntireStepInNS", why: "a job's files are opened in its namespace; the process that watches it stays outside",
+		{name: "EntireStepInNS", why: "a job's files are opened in its namespace; only its shim stays outside",
 			set: func(j *JobContainer, v string) error { return readBool(new(bool), v) }},
 		{name: "InitScript", why: whyNoScripts},
 		{name: "CloneNSScript", why: whyNoScripts},

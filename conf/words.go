@@ -17,16 +17,16 @@ type wordTable struct {
 
 // Reasons of several words.
 const (
-	whyEager   = "the scheduler runs after every change, for as long as it has something to do"
-	whyPlans   = "bf_max_job_test, bf_max_job_user, bf_reservations and bf_window say how far it plans"
-	whyHet     = "heterogeneous jobs are not there yet"
-	whySteps   = "steps are launched at once, or when there is room for them"
-	whySeen    = "it is seen by everybody"
-	whyVictims = "the scheduler chooses whom to preempt by priority and by how little is lost"
+	whyEager   = "the scheduler runs after every change, for as long as it needs"
+	whyPlans   = "bf_max_job_test, bf_max_job_user, bf_reservations and bf_window limit how far it plans"
+	whyHet     = "heterogeneous jobs are not supported"
+	whySteps   = "steps start at once, or as soon as there is room"
+	whySeen    = "everybody can see it"
+	whyVictims = "the scheduler preempts jobs by priority, and those that lose least"
 	whyBind    = "tasks are bound to the CPUs of their job by ConstrainCores of cgroup.conf"
-	whyFlags   = "nothing more is logged about it; SlurmctldDebug=debug logs everything"
+	whyFlags   = "it adds no log lines; SlurmctldDebug=debug logs everything"
 	whyTopo    = "the only topology is the tree, without options"
-	whyRPC     = "calls are bounded for each user (docs/differences.md)"
+	whyRPC     = "calls are limited per user (docs/differences.md)"
 	whyLinux   = "it applies to hardware that is not supported"
 )
 
@@ -53,34 +53,34 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 				"licenses are always planned for": `bf_licenses`,
 				"licenses with count 0 are handled as requested by the job": `allow_zero_lic`,
 				"burst buffers are not supported":                           `bb_array_stage_cnt`,
-				"MaxArraySize bounds an array":                              `max_array_tasks`,
+				"MaxArraySize limits the size of arrays":                    `max_array_tasks`,
 				"see scontrol top and scontrol update nice=":                `enable_user_top`,
 				"a dependency is looked up by job":                          `correspond_after_task_cnt`,
-				"a failure of the environment holds no job":                 `requeue_setup_env_fail`,
+				"jobs are not held when their environment cannot be set up": `requeue_setup_env_fail`,
 				"node daemons start no login shells":                        `no_env_cache`,
-				"it is never done":                                          `no_backup_scheduling`,
+				"there is no backup controller":                             `no_backup_scheduling`,
 				"resources are reused as soon as a job has ended":           `reduce_completing_frag`,
 				"cores are not reserved for the system":                     `spec_cores_first`,
 				"a job keeps its time limit; --time-min may shorten it":     `time_min_as_soft_limit`,
 				"jobs of one task are placed like all others":               `pack_serial_at_end Ignore_NUMA`,
-				"jobs are checked as they are submitted": `ignore_constraint_validation ` +
+				"jobs are checked at submission": `ignore_constraint_validation ` +
 					`ignore_prefer_validation extra_constraints`,
-				"jobs cannot be made smaller":                 `disable_job_shrink permit_job_expansion`,
+				"the size of a job cannot be changed":         `disable_job_shrink permit_job_expansion`,
 				"commands are answered from the state itself": `enable_job_state_cache`,
 			}},
 		"slurmctldparameters": {works: "enable_configless idle_on_node_suspend max_user_accounting max_user_state relay_login relay_root",
 			vain: map[string]string{
 				"nodes connect to the controller: it needs no address of theirs": `cloud_dns cloud_reg_addrs`,
-				"ResumeRate bounds how many nodes are powered up":                `max_powered_nodes`,
-				"nodes are looked at every second":                               `power_save_interval power_save_min_interval`,
-				"memory has to be as configured":                                 `node_reg_mem_percent`,
+				"ResumeRate limits how many nodes are powered up":                `max_powered_nodes`,
+				"nodes are checked every second":                                 `power_save_interval power_save_min_interval`,
+				"a node must have the configured memory":                         `node_reg_mem_percent`,
 				whyRPC: `rl_enable rl_bucket_size rl_log_freq rl_refill_period rl_refill_rate rl_table_size enable_rpc_queue conmgr_max_connections
 				conmgr_threads conmgr_use_poll conmgr_quick_poll conmgr_connect_timeout conmgr_read_timeout conmgr_wait_write_delay
 				conmgr_write_timeout max_dbd_msg_action validate_nodeaddr_threads`,
-				"there is no strigger yet":                               `allow_user_triggers disable_triggers`,
-				"steps are the controller's":                             `enable_stepmgr`,
+				"strigger is not supported":                              `allow_user_triggers disable_triggers`,
+				"the controller manages steps":                           `enable_stepmgr`,
 				"a job that is preempted gets SIGCONT and SIGTERM":       `preempt_send_user_signal`,
-				"nodes reboot themselves, by RebootProgram":              `reboot_from_controller`,
+				"nodes reboot themselves with RebootProgram":             `reboot_from_controller`,
 				"root and SlurmUser alone delete reservations":           `user_resv_delete`,
 				"a restart takes about a second, and jobs do not notice": `no_quick_restart`,
 				"commands are answered from the state itself":            `enable_job_state_cache`,
@@ -91,7 +91,7 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 				"sockets are those of the processor":       `l3cache_as_socket numa_node_as_socket`,
 				"a daemon that ends leaves its node alone": `shutdown_on_reboot`,
 				"there are no SPANK plugins":               `contain_spank`,
-				"cores are not told apart":                 `allow_ecores`,
+				"all cores are treated alike":              `allow_ecores`,
 				whyRPC: `conmgr_max_connections conmgr_threads conmgr_use_poll conmgr_quick_poll conmgr_connect_timeout
 					conmgr_read_timeout conmgr_wait_write_delay conmgr_write_timeout`,
 			}},
@@ -112,25 +112,25 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 			"the only job completion plugin is jobcomp/filetxt": `elasticsearch kafka lua mysql script`,
 		}},
 		"mpidefault": {works: "none openmpi pmi2 pmix pmix_v2 pmix_v3 pmix_v4 pmix_v5", vain: map[string]string{
-			"of PMIx there are versions up to 5; without --mpi, tasks of srun do not find each other": `pmix_v6`,
+			"PMIx is supported up to version 5; without --mpi, tasks of srun do not find each other": `pmix_v6`,
 			whyLinux: `cray_shasta`,
 		}},
 		"prologflags": {works: "Alloc Contain Serial", vain: map[string]string{
-			"a batch script starts once the prolog of its own node has ended":     `DeferBatch`,
-			"there is no salloc yet that could go on before the prolog has ended": `NoHold`,
-			"X11 forwarding is not supported":                                     `X11`,
-			"the prolog runs as root, outside of the job's cgroup":                `RunInJob`,
-			"a job whose prolog fails is requeued; see nohold_on_prolog_fail":     `ForceRequeueOnFail`,
+			"a batch script starts once the prolog of its own node has ended": `DeferBatch`,
+			"salloc never waits for the prolog of its nodes":                  `NoHold`,
+			"X11 forwarding is not supported":                                 `X11`,
+			"the prolog runs as root, outside of the job's cgroup":            `RunInJob`,
+			"a job whose prolog fails is requeued; see nohold_on_prolog_fail": `ForceRequeueOnFail`,
 		}},
 		"priorityflags": {vain: map[string]string{
 			"shares are always compared by Fair Tree": `DEPTH_OBLIVIOUS FAIR_TREE NO_FAIR_TREE TICKET_BASED`,
-			"factors are parts of 1": `NO_NORMAL_ALL NO_NORMAL_ASSOC NO_NORMAL_PART NO_NORMAL_QOS
+			"factors are always between 0 and 1": `NO_NORMAL_ALL NO_NORMAL_ASSOC NO_NORMAL_PART NO_NORMAL_QOS
 				NO_NORMAL_TRES`,
-			"billing adds up its resources":                        `MAX_TRES MAX_TRES_GRES`,
-			"age counts from when a job could have started":        `ACCRUE_ALWAYS`,
-			"priorities are those of pending jobs":                 `CALCULATE_RUNNING`,
-			"a priority follows its factors, also downwards":       `INCR_ONLY`,
-			"the factor of a job's size does not look at its time": `SMALL_RELATIVE_TO_TIME`,
+			"billing is the number of CPUs":                       `MAX_TRES MAX_TRES_GRES`,
+			"age counts from the time at which a job could start": `ACCRUE_ALWAYS`,
+			"priorities are calculated for pending jobs only":     `CALCULATE_RUNNING`,
+			"priorities follow their factors and may decrease":    `INCR_ONLY`,
+			"the factor of a job's size ignores its time limit":   `SMALL_RELATIVE_TO_TIME`,
 		}},
 		"preemptparameters": {vain: map[string]string{
 			whyVictims: `reorder_count strict_order youngest_first min_exempt_priority`,
@@ -143,7 +143,7 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 		"taskpluginparam": {vain: map[string]string{
 			whyBind:                                 `Autobind Boards Cores Cpusets None Sched Sockets Threads Verbose`,
 			"cores are not reserved for the system": `SlurmdOffSpec`,
-			"a step of which a process runs out of memory ends as OUT_OF_MEMORY": `OOMKillStep`,
+			"a step ends as OUT_OF_MEMORY when one of its processes does": `OOMKillStep`,
 		}},
 		"accountingstoreflags": {works: "job_env job_script job_comment", vain: map[string]string{
 			"it is always stored":                          `job_extra`,
@@ -161,12 +161,12 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 		}},
 		"metricstype":       {trim: "metrics/", works: "none openmetrics"},
 		"metricsparameters": {works: "ignore_private_data listen tokens top"},
-		"debugflags": {works: "AuditRPCs Backfill",
+		"debugflags": {works: "AuditRPCs Backfill NO_CONF_HASH",
 			vain: map[string]string{whyFlags: strings.Join(slices.DeleteFunc(slices.Clone(debugFlags),
-				func(f string) bool { return f == "AuditRPCs" || f == "Backfill" }), " ") + " ExtSensors TimeCray"}},
+				func(f string) bool { return f == "AuditRPCs" || f == "Backfill" || f == "NO_CONF_HASH" }), " ") + " ExtSensors TimeCray"}},
 		"dependencyparameters": {works: "kill_invalid_depend", vain: map[string]string{
-			"federations are not supported":                      `disable_remote_singleton`,
-			"64 dependencies of a job are followed to any depth": `max_depend_depth`,
+			"federations are not supported":                            `disable_remote_singleton`,
+			"a job has at most 64 dependencies, followed to any depth": `max_depend_depth`,
 		}},
 		"topologyparam": {vain: map[string]string{
 			whyTopo: `BlockAsNodeRank Dragonfly RoutePart RouteTree SwitchAsNodeRank TopoMaxSizeUnroll TopoOptional`,
@@ -175,11 +175,11 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 			vain: map[string]string{
 				whyBind: `CR_CORE_DEFAULT_DIST_BLOCK CR_ONE_TASK_PER_CORE`,
 				"nodes that are partly used are filled first anyway (SchedulerParameters=placement=)": `CR_Pack_Nodes`,
-				"the shards of a job are of one GPU of a node": `MULTIPLE_SHARING_GRES_PJ ` +
+				"a job gets all its shards of a node from one GPU": `MULTIPLE_SHARING_GRES_PJ ` +
 					`ONE_TASK_PER_SHARING_GRES`,
-				"SchedulerParameters=placement= says which GPU is shared": `LL_SHARED_GRES`,
-				"jobs say --gres-flags=enforce-binding":                   `ENFORCE_BINDING_GRES`,
-				whyLinux:                                                  `OTHER_CONS_RES OTHER_CONS_TRES`,
+				"SchedulerParameters=placement= selects the GPU to share": `LL_SHARED_GRES`,
+				"jobs request it with --gres-flags=enforce-binding":       `ENFORCE_BINDING_GRES`,
+				whyLinux: `OTHER_CONS_RES OTHER_CONS_TRES`,
 			}},
 		"preemptmode": {works: "OFF CANCEL REQUEUE SUSPEND", vain: map[string]string{
 			"jobs that share CPUs run side by side and do not take turns": `GANG`,
@@ -192,14 +192,14 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 		"namespacetype": {trim: "namespace/", works: "tmpfs", vain: map[string]string{
 			"there is namespace/tmpfs, with job_container.conf": `linux none`}},
 		"jobacctgatherparams": {works: "OverMemoryKill", vain: map[string]string{
-			"memory is what the cgroup counts":         `NoShared UsePss`,
+			"memory is counted by the cgroup":          `NoShared UsePss`,
 			"GPU usage is read if a driver reports it": `DisableGPUAcct`,
 		}},
 		"logtimeformat":        {works: strings.Join(LogTimeFormats, " ")},
 		"healthchecknodestate": {works: `ALLOC ANY CYCLE IDLE MIXED NONDRAINED_IDLE START_ONLY`},
 		"suspendexcstates": {works: "CLOUD DOWN DRAIN DYNAMIC_NORM FAIL INVALID_REG MAINTENANCE NOT_RESPONDING", vain: map[string]string{
-			"a node that is FUTURE is never powered down":    `DYNAMIC_FUTURE`,
-			"set SuspendExcNodes for nodes that are to stay": `PERFCTRS PLANNED RESERVED`}},
+			"a node that is FUTURE is never powered down":     `DYNAMIC_FUTURE`,
+			"list nodes that must stay up in SuspendExcNodes": `PERFCTRS PLANNED RESERVED`}},
 	}
 })
 

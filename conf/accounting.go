@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// PurgeJobAfter is how long a job is kept in the accounting database after its end, 0 = for ever:
-// AccountingStorageParameters=PurgeJobAfter=12months. The value is written as in slurmdbd.conf(5), "PurgeJobAfter": a number of months,
-// or of days, hours or months with that word after it. A month has 30 days.
+// PurgeJobAfter is how long the accounting database keeps a job after its end; 0 means forever.
+// AccountingStorageParameters=PurgeJobAfter=12months sets it, with a value as in slurmdbd.conf(5): a number of months, or a number
+// followed by hours, days or months. A month has 30 days.
 func (c *Config) PurgeJobAfter() (time.Duration, error) {
 	text := strings.ToLower(c.AccountingStorageParameters.Get("PurgeJobAfter"))
 	if text == "" {

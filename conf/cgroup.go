@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Cgroup is cgroup.conf, and what slurm.conf says of it: see constrain.
+// Cgroup is cgroup.conf together with the settings of slurm.conf that affect it: see constrain.
 type Cgroup struct {
-	File string // empty: there is none
+	File string // empty if the file does not exist
 
 	CgroupPlugin     string // autodetect, cgroup/v1, cgroup/v2 or disabled
 	CgroupMountpoint string
@@ -18,12 +18,12 @@ type Cgroup struct {
 	ConstrainRAMSpace  bool
 	ConstrainSwapSpace bool
 
-	AllowedRAMPercent  float64 // of the memory a job has been given
-	AllowedSwapPercent float64 // of it, beyond it
+	AllowedRAMPercent  float64 // of the job's allocated memory
+	AllowedSwapPercent float64 // of the job's allocated memory, in addition to it
 	MaxRAMPercent      float64 // of the node's memory
 	MaxSwapPercent     float64
 	MinRAMSpaceMiB     uint64
-	MemorySwappiness   int // -1: the kernel's
+	MemorySwappiness   int // -1: the kernel's default
 
 	IgnoreSystemd          bool
 	IgnoreSystemdOnFailure bool
@@ -31,7 +31,7 @@ type Cgroup struct {
 	given map[string]bool
 }
 
-// Given says whether the file sets a key, in any case.
+// Given reports whether the file sets a key, in any case.
 func (c Cgroup) Given(key string) bool { return c.given[strings.ToLower(key)] }
 
 func defaultCgroup() Cgroup {
@@ -103,7 +103,7 @@ var cgroupKeys = recordKeys(func() []recordKey[Cgroup] {
 	}
 })
 
-// cgroupLine takes one line of cgroup.conf.
+// cgroupLine reads one line of cgroup.conf.
 func (l *loader) cgroupLine(pairs []pair) {
 	for _, p := range pairs {
 		l.c.Cgroup.given[strings.ToLower(p.key)] = true

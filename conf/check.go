@@ -7,8 +7,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// check looks for what is missing and for what contradicts itself between
-// lines.
+// check reports missing settings and contradictions between lines.
 func (l *loader) check() {
 	l.checkRequired()
 	l.checkScalars()
@@ -20,7 +19,7 @@ func (l *loader) check() {
 	l.checkLogTime()
 }
 
-// at gives the place of a key, or the file as a whole.
+// at returns the place of a key, or the file as a whole.
 func (l *loader) at(key string) place {
 	if p, ok := l.c.setAt[strings.ToLower(key)]; ok {
 		return p

@@ -10,24 +10,21 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
-// Config is a whole configuration. Load fills in Slurm's default wherever the
-// files say nothing. It is not changed after Load, so it can be shared.
+// Config is a whole configuration. Load fills in Slurm's defaults. A Config does not change after Load, so it can be shared.
 //
-// Durations are in the unit their name ends in; timespec.Unlimited (-1) stands
-// for no limit. Memory is in MiB, 0 where nothing is set.
+// Durations are in the unit in which their name ends; timespec.Unlimited (-1) means no limit. Memory is in MiB, 0 if not set.
 type Config struct {
-	// Path is the file that was read, Files all of them in the order in which
-	// they were first read.
+	// Path is the file that was read; Files are all files in the order in which they were first read.
 	Path  string
 	Files []string
-	// Sum is the SHA-256, in hexadecimal, of what slurm.conf, gres.conf, cgroup.conf, job_container.conf and oci.conf say, comments left
-	// out: two hosts with the same Sum go by the same configuration.
+	// Sum is the SHA-256, in hexadecimal, of slurm.conf, gres.conf, cgroup.conf, job_container.conf and oci.conf without comments:
+	// hosts with the same Sum use the same configuration.
 	Sum string
-	// Ignored are keys that were accepted and have no effect.
+	// Ignored are keys that are accepted but have no effect.
 	Ignored []Ignored
-	// Warnings are things that have an effect, but perhaps not the one meant.
+	// Warnings are about settings that have an effect, but perhaps not the intended one.
 	Warnings Faults
-	// Advice is what would be better.
+	// Advice recommends better settings.
 	Advice Faults
 
 	ClusterName    string
@@ -41,16 +38,16 @@ type Config struct {
 
 	StateSaveLocation string
 	SlurmdSpoolDir    string // with %n and %h; see NodePath
-	SlurmctldPidFile  string // empty, unlike in Slurm, where slurm.conf does not name it: no file is written
+	SlurmctldPidFile  string // empty if slurm.conf does not set it: then, unlike in Slurm, no file is written
 	SlurmdPidFile     string // likewise; with %n and %h
 	SlurmctldLogFile  string
 	SlurmdLogFile     string // with %n and %h
 	SlurmctldDebug    string // quiet, fatal, error, info, verbose, debug … debug5
 	SlurmdDebug       string
-	// The same for syslog; empty: nothing goes there, as with a daemon of Slurm in the foreground.
+	// The same for syslog. Empty disables syslog, as for a Slurm daemon in the foreground.
 	SlurmctldSyslogDebug, SlurmdSyslogDebug string
 	DebugFlags                              []string
-	LogTimeFormat                           string // as package logfile takes it; empty: not set
+	LogTimeFormat                           string // in the form that package logfile expects; empty: not set
 	TmpFS                                   string
 
 	SchedulerType        string
@@ -65,21 +62,21 @@ type Config struct {
 	DependencyParameters Params
 	SlurmctldParameters  Params
 	SlurmdParameters     Params
-	GPU                  GPU     // of SlurmdParameters
-	Privacy              Privacy // of SlurmdParameters
+	GPU                  GPU     // from SlurmdParameters
+	Privacy              Privacy // from SlurmdParameters
 	JobContainerType     string
 	NamespaceType        string
 	JobContainers        []*JobContainer
-	OCI                  *OCI // nil: there is no oci.conf
+	OCI                  *OCI // nil without oci.conf
 	LaunchParameters     Params
 
 	MaxJobCount     int
-	MaxArraySize    uint32 // the largest index, plus one
+	MaxArraySize    uint32 // the largest index plus one
 	MaxJobID        uint32
 	FirstJobID      uint32
 	MaxStepCount    int
 	MaxTasksPerNode int
-	MaxNodeCount    int // of slurm.conf and dynamic ones together; 0: as many as are configured, so there are no dynamic ones
+	MaxNodeCount    int // static and dynamic nodes together; 0: the number of configured nodes, so no dynamic ones
 
 	DefMemPerCPUMiB  uint64
 	DefMemPerNodeMiB uint64
@@ -99,8 +96,8 @@ type Config struct {
 	ReturnToService int // 0, 1, 2: slurm.conf(5)
 	TrackWCKey      bool
 	PrivateData     []string
-	MetricsType     string // "metrics/openmetrics" or empty: they are served; "none": they are not
-	// MetricsParameters are ignore_private_data, and of Sluice's own listen, tokens and top (docs/monitoring.md).
+	MetricsType     string // "metrics/openmetrics" or empty: metrics are served; "none": they are not
+	// MetricsParameters are ignore_private_data and Sluice's own listen, tokens and top (docs/monitoring.md).
 	MetricsParameters Params
 
 	KillWaitSec              int64
@@ -177,7 +174,7 @@ type Config struct {
 	SuspendProgram    string
 	ResumeProgram     string
 	ResumeFailProgram string
-	SuspendTimeSec    int64 // Unlimited: nodes are not suspended
+	SuspendTimeSec    int64 // Unlimited: idle nodes are never suspended
 	SuspendTimeoutSec int64
 	ResumeTimeoutSec  int64
 	SuspendRate       int // nodes a minute
@@ -186,22 +183,22 @@ type Config struct {
 	SuspendExcParts   []string
 	SuspendExcStates  []string
 
-	Nodes      []*Node // in the order of the file
+	Nodes      []*Node // in the order of the files
 	Partitions []*Partition
 	Gres       []GresLine
-	GresFile   string // empty: there is none
+	GresFile   string // empty if the file does not exist
 	Cgroup     Cgroup
 	Switches   []*Switch // of topology.conf, leaves first
 	leaf       map[string]*Switch
 
-	raw         map[string]string // by lower-case key: the last value written
-	setAt       map[string]place  // and where
+	raw         map[string]string // by lower-case key: the last value
+	setAt       map[string]place  // and its place
 	nodeByID    map[string]*Node
-	nodeDefault map[string]pair // NodeName=DEFAULT, as it stood at the end
+	nodeDefault map[string]pair // NodeName=DEFAULT as of the end of the file
 	partition   map[string]*Partition
 }
 
-// Ignored is a key that was accepted and has no effect.
+// Ignored is a key that is accepted but has no effect.
 type Ignored struct {
 	Key, Value string // the key in Slurm's spelling
 	Why        string
@@ -212,8 +209,7 @@ type Ignored struct {
 // String writes "ignored: key — why".
 func (i Ignored) String() string { return "ignored: " + i.Key + " — " + i.Why }
 
-// Host is one SlurmctldHost. Addr is what to connect to; it is Name where none
-// is given.
+// Host is one SlurmctldHost. Addr is the address to connect to, by default Name.
 type Host struct{ Name, Addr string }
 
 func (h Host) String() string {
@@ -223,16 +219,16 @@ func (h Host) String() string {
 	return h.Name + "(" + h.Addr + ")"
 }
 
-// PortRange is inclusive; the zero value is any port.
+// PortRange is inclusive; the zero value means any port.
 type PortRange struct{ First, Last int }
 
-// License is one kind of licence and how many there are.
+// License is one kind of licence and its count.
 type License struct {
 	Name  string
 	Count int
 }
 
-// Params is a list like SchedulerParameters: names, some with a value.
+// Params is a list such as SchedulerParameters: names, some with a value.
 type Params struct {
 	raw   string
 	value map[string]string // by lower-case name
@@ -248,17 +244,17 @@ func parseParams(s string) Params {
 	return p
 }
 
-// Has says whether name is in the list, with or without a value.
+// Has reports whether name is in the list, with or without a value.
 func (p Params) Has(name string) bool {
 	_, ok := p.value[strings.ToLower(name)]
 	return ok
 }
 
-// Get gives the value of name, "" where it has none.
+// Get returns the value of name, "" if it has none.
 func (p Params) Get(name string) string { return p.value[strings.ToLower(name)] }
 
-// Int gives the value of name as a number, def where it is not in the list.
-// Load has refused values of Slurm's numeric parameters that are none.
+// Int returns the value of name as a number, or def if it is not in the list. Load has rejected values of Slurm's numeric
+// parameters that are not numbers.
 func (p Params) Int(name string, def int) int {
 	if n, err := strconv.Atoi(p.Get(name)); err == nil {
 		return n
@@ -266,9 +262,9 @@ func (p Params) Int(name string, def int) int {
 	return def
 }
 
-// Hosts gives the hosts that the value of name lists: names and ranges with colons between them, as commas are taken.
+// Hosts returns the hosts listed in the value of name: names and ranges separated by colons, because commas separate parameters.
 func (p Params) Hosts(name string) map[string]bool {
-	names, _ := relayHosts(p.Get(name)) // Load has refused what cannot be read
+	names, _ := relayHosts(p.Get(name)) // Load has rejected invalid lists
 	hosts := make(map[string]bool, len(names))
 	for _, n := range names {
 		hosts[n] = true
@@ -283,11 +279,10 @@ func relayHosts(value string) ([]string, error) {
 	return hostlist.Expand(strings.ReplaceAll(value, ":", ","))
 }
 
-// String is the list as it was written.
+// String returns the list as it was written.
 func (p Params) String() string { return p.raw }
 
-// Value gives what the file says for a key of slurm.conf, in any case; false
-// where it says nothing.
+// Value returns the value of a key of slurm.conf, in any case; false if the file does not set it.
 func (c *Config) Value(key string) (string, bool) {
 	v, ok := c.raw[strings.ToLower(key)]
 	return v, ok
@@ -299,7 +294,7 @@ func (c *Config) Node(name string) (*Node, bool) {
 	return n, ok
 }
 
-// PropagatedLimits are the limits that propagate: ALL, NONE, or names.
+// PropagatedLimits returns the limits that propagate: ALL, NONE, or a list of names.
 func (c *Config) PropagatedLimits() string {
 	if len(c.PropagateLimitsExcept) == 0 {
 		return join(c.PropagateResourceLimits, "ALL")
@@ -316,14 +311,13 @@ func (c *Config) PropagatedLimits() string {
 	return join(out, "NONE")
 }
 
-// NodePath replaces %n by the node's name and %h by its host name, as in
-// SlurmdSpoolDir.
+// NodePath replaces %n by the node's name and %h by its host name, as in SlurmdSpoolDir.
 func NodePath(path string, n *Node) string {
 	return strings.NewReplacer("%n", n.Name, "%h", n.Hostname).Replace(path)
 }
 
-// defaults are Slurm's, from slurm.conf(5). SelectType follows later versions
-// (cons_tres); Sluice knows no other way of sharing nodes.
+// defaults returns Slurm's defaults, from slurm.conf(5). SelectType follows later versions (cons_tres): Sluice has no other way of
+// sharing nodes.
 func defaults() *Config {
 	return &Config{
 		SlurmUser: "root", SlurmdUser: "root", SlurmctldPort: 6817, SlurmdPort: 6818,

@@ -8,13 +8,12 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// constrain decides which resources jobs are held to: their cores, their memory, their devices.
+// constrain decides which resources jobs are confined to: cores, memory, devices.
 //
-// Where slurm.conf has TaskPlugin, it was written for a Slurm, and what it says holds, together with cgroup.conf, as
-// slurm.conf(5) and cgroup.conf(5) say: without task/cgroup nothing is constrained, with it what cgroup.conf says yes to, and
-// task/affinity ties jobs to their cores. Scripts that have run for years do not die on the day of the change, even if they use
-// more memory than they ask for. Where there is no TaskPlugin everything is constrained that cgroup.conf does not say no to: a
-// cluster in which jobs can take each other's memory is nobody's wish.
+// If slurm.conf sets TaskPlugin, it was written for Slurm, so TaskPlugin and cgroup.conf apply as slurm.conf(5) and cgroup.conf(5)
+// describe: without task/cgroup nothing is constrained, with it whatever cgroup.conf enables, and task/affinity binds jobs to their
+// cores. Scripts that have run for years keep running after the migration, even if they use more memory than they request. Without
+// TaskPlugin everything is constrained unless cgroup.conf disables it: no site wants jobs to take each other's memory.
 func (l *loader) constrain() {
 	c := l.c
 	g, file := &c.Cgroup, c.Cgroup
@@ -48,7 +47,7 @@ func (l *loader) constrain() {
 	}
 }
 
-// overMemoryKill says that JobAcctGatherParams asks to kill what uses more memory than it was given.
+// overMemoryKill reports whether JobAcctGatherParams asks to kill jobs that exceed their memory.
 func overMemoryKill(c *Config) bool {
 	return slices.ContainsFunc(c.JobAcctGatherParams, func(w string) bool { return strings.EqualFold(w, "OverMemoryKill") })
 }
@@ -57,7 +56,7 @@ func (l *loader) advise(at place, help, format string, args ...any) {
 	l.c.Advice.add(Fault{File: at.file, Line: at.line, Msg: fmt.Sprintf(format, args...), Help: help})
 }
 
-// adviseToConstrain says what jobs may take from each other, and which lines would stop it; file is cgroup.conf as written.
+// adviseToConstrain lists what jobs can take from each other, and the lines that would prevent it; file is cgroup.conf as written.
 func (l *loader) adviseToConstrain(cgroup bool, file Cgroup) {
 	g := l.c.Cgroup
 	var free, lines []string
@@ -90,7 +89,7 @@ func (l *loader) adviseToConstrain(cgroup bool, file Cgroup) {
 	l.advise(l.at("TaskPlugin"), help, "jobs may use %s", strings.Join(free, ", "))
 }
 
-// adviseOfConstraints says that jobs are held to what they ask for, where nobody has asked for it.
+// adviseOfConstraints says that jobs are confined to their allocation by default, without a line that asks for it.
 func (l *loader) adviseOfConstraints() {
 	g := l.c.Cgroup
 	if g.ConstrainRAMSpace && !g.Given("ConstrainRAMSpace") {
@@ -100,12 +99,12 @@ func (l *loader) adviseOfConstraints() {
 	}
 }
 
-// CountsMemory says that jobs are allocated memory (SelectTypeParameters).
+// CountsMemory reports whether memory is a consumable resource (SelectTypeParameters).
 func (c *Config) CountsMemory() bool {
 	return slices.ContainsFunc(c.SelectTypeParameters, func(w string) bool { return strings.Contains(strings.ToUpper(w), "MEMORY") })
 }
 
-// adviseDefaults names the partitions in which a job that says nothing keeps others out: with all memory of its nodes, or without end.
+// adviseDefaults names the partitions whose defaults let a job block others: it gets all memory of its nodes, or no time limit.
 func (l *loader) adviseDefaults() {
 	c := l.c
 	var whole, endless []string
@@ -140,7 +139,7 @@ func partitions(names []string) string {
 	return "partitions"
 }
 
-// leastMemoryPerCPU is that of the node with the least memory for each of its CPUs, in MiB; 0 where nodes or their memory are not known.
+// leastMemoryPerCPU is the smallest memory per CPU of any node, in MiB; 0 if nodes or their memory are unknown.
 func (c *Config) leastMemoryPerCPU() (least uint64) {
 	for i, n := range c.Nodes {
 		if per := (n.RealMemoryMiB - n.MemSpecLimitMiB) / uint64(n.CPUs); i == 0 || per < least {

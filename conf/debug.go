@@ -10,19 +10,19 @@ import (
 
 var debugLevels = []string{"quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5"}
 
-// DebugLevel reads a level of SlurmctldDebug and SlurmdDebug (slurm.conf(5)): its name, in any case, or its number. It gives the name.
+// DebugLevel reads a level of SlurmctldDebug or SlurmdDebug (slurm.conf(5)), a name in any case or a number, and returns its name.
 func DebugLevel(s string) (string, error) {
-	if n, err := strconv.ParseUint(s, 10, 8); err == nil && n < uint64(len(debugLevels)) { // without a sign
+	if n, err := strconv.ParseUint(s, 10, 8); err == nil && n < uint64(len(debugLevels)) { // ParseUint rejects signs
 		return debugLevels[n], nil
 	}
 	return oneOf(s, debugLevels...)
 }
 
-// SlogLevel is from which level on a daemon logs whose debug level has this name.
+// SlogLevel returns the lowest level that a daemon with this debug level logs.
 func SlogLevel(name string) slog.Level {
 	switch name {
 	case "quiet", "fatal":
-		return slog.LevelError + 4 // above all that is logged
+		return slog.LevelError + 4 // above every level in use
 	case "error":
 		return slog.LevelError
 	case "", "info", "verbose":
@@ -31,8 +31,8 @@ func SlogLevel(name string) slog.Level {
 	return slog.LevelDebug
 }
 
-// SyslogLevel is from which level on a daemon logs to syslog whose SlurmctldSyslogDebug or SlurmdSyslogDebug has this name. Where
-// slurm.conf does not say, a daemon of Slurm in the foreground, as ours always are, does not.
+// SyslogLevel returns the lowest level that a daemon sends to syslog, given SlurmctldSyslogDebug or SlurmdSyslogDebug. Without the
+// key nothing is sent, as for a Slurm daemon in the foreground; Sluice's daemons always run in the foreground.
 func SyslogLevel(name string) slog.Level { return SlogLevel(cmp.Or(name, "quiet")) }
 
 // debugFlags are the words of DebugFlags (slurm.conf(5)).
@@ -41,7 +41,7 @@ var debugFlags = strings.Fields(`Accrue Agent AuditRPCs AuditTLS Backfill Backfi
 	Kafka License MPI Network NetworkRaw NodeFeatures NO_CONF_HASH Power Priority Profile Protocol Reservation Route Script SelectType
 	Steps Switch TLS TraceJobs Triggers WorkQueue`)
 
-// DebugFlag reads a word of DebugFlags, in any case, and gives it as slurm.conf(5) spells it.
+// DebugFlag reads a word of DebugFlags, in any case, and returns it in the spelling of slurm.conf(5).
 func DebugFlag(s string) (string, bool) {
 	i := slices.IndexFunc(debugFlags, func(f string) bool { return strings.EqualFold(f, s) })
 	if i < 0 {
@@ -50,20 +50,21 @@ func DebugFlag(s string) (string, bool) {
 	return debugFlags[i], true
 }
 
-// LogTimeFormats are the words of LogTimeFormat (slurm.conf(5)), of which one is chosen; format_stderr may stand beside it, or alone.
+// LogTimeFormats are the words of LogTimeFormat (slurm.conf(5)). One may be chosen; format_stderr may be added to it or stand
+// alone.
 var LogTimeFormats = []string{"iso8601", "iso8601_ms", "rfc5424", "rfc5424_ms", "clock", "short", "thread_id", formatStderr}
 
 const formatStderr = "format_stderr"
 
-// setLogTimeFormat reads words in any case, and gives them in small letters, without blanks. Of several forms the first one counts, and
-// words that are none are left out: checkWords and checkLogTime tell of them.
+// setLogTimeFormat reads words in any case and stores them in lower case, without blanks. If there are several formats the first
+// one counts. Unknown words are left out: checkWords and checkLogTime report them.
 func setLogTimeFormat(c *Config, v string) error {
 	form, rest := splitLogTime(v)
 	c.LogTimeFormat = strings.Join(append(form[:min(len(form), 1)], rest...), ",")
 	return nil
 }
 
-// splitLogTime gives the forms that a value of LogTimeFormat asks for, and format_stderr if it is there.
+// splitLogTime returns the formats in a value of LogTimeFormat, and format_stderr if it is present.
 func splitLogTime(v string) (forms, stderr []string) {
 	for word := range strings.SplitSeq(v, ",") {
 		word, err := oneOf(strings.TrimSpace(word), LogTimeFormats...)
@@ -78,7 +79,7 @@ func splitLogTime(v string) (forms, stderr []string) {
 	return forms, stderr
 }
 
-// checkLogTime tells of forms of the time that exclude each other.
+// checkLogTime warns of time formats that exclude each other.
 func (l *loader) checkLogTime() {
 	const lower = "logtimeformat"
 	if forms, _ := splitLogTime(l.c.raw[lower]); len(slices.Compact(forms)) > 1 {

@@ -12,12 +12,12 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
-// atStart are keys that count when a daemon is started, by the name that `scontrol show config` has for them.
+// atStart are the keys that take effect only when a daemon starts, by their name in `scontrol show config`.
 var atStart = map[string]string{"ClusterName": "sluice-ctld", "SlurmUser": "sluice-ctld", "SlurmctldPort": "sluice-ctld",
 	"StateSaveLocation": "sluice-ctld", "SlurmctldPidFile": "sluice-ctld", "SlurmdPidFile": "sluice-noded"}
 
-// Diff says in words what is different in to, a line each: keys first, then nodes, partitions, generic resources and switches. Nodes with
-// the same difference share a line.
+// Diff describes the differences of to from from, one per line: keys first, then nodes, partitions, generic resources and switches.
+// Nodes with the same difference share a line.
 func Diff(from, to *Config) []string {
 	out := diffPairs(from.Pairs(Runtime{}), to.Pairs(Runtime{}), "")
 	out = append(out, diffPairs(from.CgroupPairs(), to.CgroupPairs(), "cgroup.conf ")...)
@@ -59,7 +59,7 @@ func diffPairs(from, to []Pair, before string) (out []string) {
 
 func shown(value string) string { return cmp.Or(value, "(null)") }
 
-// named are records in their order.
+// named are records by name, in order.
 type named[T any] struct {
 	names []string
 	by    map[string]*T
@@ -74,7 +74,7 @@ func byName[T any](list []*T, name func(*T) string) named[T] {
 	return n
 }
 
-// diffRecords compares records of one kind. What is new is described by news.
+// diffRecords compares records of one kind; news describes new ones.
 func diffRecords[T any](kind string, from, to named[T], news func(*T) string) (out []string) {
 	g := group{}
 	for _, name := range from.names {
@@ -93,7 +93,7 @@ func diffRecords[T any](kind string, from, to named[T], news func(*T) string) (o
 	return g.lines(kind)
 }
 
-// group gathers names by what is to be said of them.
+// group collects names by difference.
 type group struct {
 	order []string
 	of    map[string][]string
@@ -116,10 +116,10 @@ func (g *group) lines(kind string) (out []string) {
 	return out
 }
 
-// units are endings of field names that are no part of the key.
+// units are suffixes of field names that are not part of the key.
 var units = []string{"MiB", "Min", "Sec"}
 
-// diffFields compares two records of a kind field by field: a field that is added needs nothing here.
+// diffFields compares two records of one kind field by field, by reflection, so that new fields are covered.
 func diffFields[T any](from, to *T) string {
 	var out []string
 	a, b := reflect.ValueOf(from).Elem(), reflect.ValueOf(to).Elem()
@@ -171,7 +171,7 @@ func newSwitch(s *Switch) string {
 	return strings.TrimSpace("Nodes=" + hostlist.Fold(s.Nodes) + " Switches=" + hostlist.Fold(s.Switches))
 }
 
-// diffGres compares what gres.conf says of the nodes that both have.
+// diffGres compares the gres.conf lines of the nodes that exist in both.
 func diffGres(from, to *Config) []string {
 	if reflect.DeepEqual(plainGres(from.Gres), plainGres(to.Gres)) {
 		return nil
@@ -188,7 +188,7 @@ func diffGres(from, to *Config) []string {
 	return g.lines("gres.conf of")
 }
 
-// plainGres are lines without where they are written.
+// plainGres returns the lines without their places.
 func plainGres(lines []GresLine) []GresLine {
 	lines = slices.Clone(lines)
 	for i := range lines {

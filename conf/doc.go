@@ -1,10 +1,8 @@
-// Package conf reads slurm.conf, gres.conf, cgroup.conf, topology.conf and the other files beside them, as the manual
-// pages of Slurm 22.05 describe them, with the keys that later versions added.
+// Package conf reads slurm.conf, gres.conf, cgroup.conf, topology.conf and the other files beside them, as the manual pages of
+// Slurm 22.05 describe them, plus keys that later versions added.
 //
-// Load gives a Config or all faults at once, each with file and line. A key that Slurm knows and Sluice has no use for
-// is accepted and listed in Config.Ignored. A key that Slurm does not know is a fault, and so are contradictory values
-// where Slurm would guess or overrule them.
+// Load returns a Config, or all faults at once, each with file and line. A key of Slurm's for which Sluice has no use is accepted
+// and listed in Config.Ignored. An unknown key is a fault, and so are contradictory values that Slurm would resolve silently.
 //
-// The grammars that files and command lines share have packages of their own: hostlist, timespec, tres, jobid, filename,
-// container.
+// The grammars that files and command lines share have packages of their own: hostlist, timespec, tres, jobid, filename, container.
 package conf

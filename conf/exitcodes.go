@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ExitCodes reads the value of RequeueExit and RequeueExitHold (slurm.conf(5)): exit codes and ranges of them, as in "1-9,18".
+// ExitCodes reads the value of RequeueExit and RequeueExitHold (slurm.conf(5)): exit codes and ranges, as in "1-9,18".
 func ExitCodes(v string) ([]uint8, error) {
 	var codes []uint8
 	for _, word := range words(v) {
@@ -36,5 +36,5 @@ func exitCodes(field func(*Config) *string) setter {
 	}
 }
 
-// DefaultJobCompLoc is where jobcomp/filetxt writes that has no JobCompLoc.
+// DefaultJobCompLoc is where jobcomp/filetxt writes by default.
 const DefaultJobCompLoc = "/var/log/slurm_jobcomp.log"

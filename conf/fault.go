@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Fault is one thing that is wrong in a configuration file.
+// Fault is one error in a configuration file.
 type Fault struct {
 	File string
-	Line int // from 1; 0: the file as a whole
+	Line int // from 1; 0 for the file as a whole
 	Msg  string
-	Help string // what would help; may be empty
+	Help string // a remedy; may be empty
 }
 
-// Error writes "file:line: message (what would help)".
+// Error formats the fault as "file:line: message (remedy)".
 func (f Fault) Error() string {
 	var b strings.Builder
 	b.WriteString(f.File)
@@ -29,7 +29,7 @@ func (f Fault) Error() string {
 	return b.String()
 }
 
-// Faults are all faults of a configuration, one a line.
+// Faults are all faults of a configuration. Error prints one per line.
 type Faults []Fault
 
 func (f Faults) Error() string {
@@ -49,22 +49,21 @@ func (f Faults) Unwrap() []error {
 	return out
 }
 
-// maxFaults bounds what is reported of one configuration.
+// maxFaults bounds the faults reported for one configuration.
 const maxFaults = 200
 
-// full says that nothing more is kept.
+// full reports whether further faults are dropped.
 func (f Faults) full() bool { return len(f) >= maxFaults }
 
-// add keeps a fault once: a value inherited from a DEFAULT line is read again
-// for every node that inherits it.
+// add appends a fault unless it is already there: a value inherited from a DEFAULT line is read again for every node that inherits
+// it.
 func (f *Faults) add(one Fault) {
 	if !f.full() && !slices.Contains(*f, one) {
 		*f = append(*f, one)
 	}
 }
 
-// nearest gives the name that s was probably meant to be, "" where none is
-// close. Case does not count.
+// nearest returns the name that s was probably meant to be, "" if none is close. Case does not count.
 func nearest(s string, names []string) string {
 	best, bestDistance := "", max(2, len(s)/4)+1
 	for _, name := range names {
@@ -75,8 +74,7 @@ func nearest(s string, names []string) string {
 	return best
 }
 
-// distance is the number of bytes to insert, delete or replace (Levenshtein),
-// or limit where it is at least that.
+// distance is the Levenshtein distance in bytes, or limit if it is at least that.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit || len(a) > 64 || len(b) > 64 {
 		return limit

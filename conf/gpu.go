@@ -8,28 +8,27 @@ import (
 	"strings"
 )
 
-// GPU are the rules for GPUs: the words of SlurmdParameters that begin with gpu_ (docs/gpus.md). Slurm has none of them.
+// GPU holds the settings for GPUs: the words of SlurmdParameters that begin with gpu_ (docs/gpus.md). They are Sluice's own.
 type GPU struct {
 	UUIDs         bool     // gpu_uuids: CUDA_VISIBLE_DEVICES names UUIDs
 	SampleS       uint32   // gpu_sample=
 	IgnoreXIDs    []uint32 // gpu_ignore_xids=13:31
 	RecoverS      uint32   // gpu_recover=: healthy for so long before it is given out again
-	IgnoreForeign bool     // gpu_foreign=ignore
+	IgnoreForeign bool     // gpu_recover=: seconds that a GPU must be healthy before it is allocated again
 	FaultDrains   bool     // gpu_fault=drain: a fault of one GPU drains its node
 	MIG           []string // gpu_mig=dynamic[:name+…]: nodes and partitions, "ALL" for all of them
 	IdleMin       uint32   // gpu_idle=: a job is marked whose GPUs have been idle for so many minutes; 0: never
-	IdleAction    string   // gpu_idle_action=: mark, warn or cancel
+	IdleAction    string   // gpu_idle=: a job is marked after its GPUs have been idle for so many minutes; 0: never
 	JobMap        string   // gpu_job_map=: folder of files for dcgm-exporter; empty: the usual one, "off": none
-	Stat          string   // gpu_stat=: folder of files with "jobid uid", the same
+	Stat          string   // gpu_job_map=: directory of files for dcgm-exporter; empty: the default, "off": none
 }
 
-// defaultGPU has the figures that docs/gpus.md names. The XIDs are those that an application causes by itself (NVIDIA's list of
-// XID errors: graphics engine exception, MMU fault, invalid or stopped channel, video processor, context switch timeout).
+// gpu_stat=: directory of files with "jobid uid"; empty and "off" likewise
 func defaultGPU() GPU {
 	return GPU{SampleS: 10, RecoverS: 300, IgnoreXIDs: []uint32{13, 31, 43, 45, 68, 109}, IdleAction: "mark"}
 }
 
-// gpuWords read the value of each word.
+// gpuWords reads the value of each word.
 var gpuWords = map[string]func(*GPU, string) error{
 	"gpu_uuids": func(g *GPU, v string) error {
 		if v != "" {
@@ -89,7 +88,7 @@ var gpuWords = map[string]func(*GPU, string) error{
 	},
 }
 
-// readFolder takes an absolute path, or off.
+// readFolder reads an absolute path, or off.
 func readFolder(to *string, v string) error {
 	if v != "off" && (!filepath.IsAbs(v) || filepath.Clean(v) == "/") {
 		return fmt.Errorf("%.100q is neither the absolute path of a directory nor off", v)
@@ -98,7 +97,7 @@ func readFolder(to *string, v string) error {
 	return nil
 }
 
-// readGPU reads the words of SlurmdParameters that are about GPUs.
+// readGPU reads the gpu_ words of SlurmdParameters.
 func (l *loader) readGPU() {
 	c, at := l.c, l.at("SlurmdParameters")
 	c.GPU = defaultGPU()
@@ -135,7 +134,7 @@ func (l *loader) readGPU() {
 	}
 }
 
-// DynamicMIG says whether the GPUs of a node are cut into MIG instances as jobs ask for them.
+// DynamicMIG reports whether the GPUs of a node are partitioned into MIG instances on demand.
 func (c *Config) DynamicMIG(node string) bool {
 	for _, name := range c.GPU.MIG {
 		if name == "ALL" || name == node {

@@ -15,10 +15,10 @@ import (
 type GresLine struct {
 	Nodes      []string // nil: every node that reads the file
 	AutoDetect string   // nvml, rsmi, oneapi, nrt, nvidia, full, off, or empty
-	Name       string   // empty: the line is about AutoDetect alone
+	Name       string   // empty if the line only sets AutoDetect
 	Type       string
-	Files      []string // expanded; also those of MultipleFiles
-	Multiple   bool     // Files together are one resource (MIG)
+	Files      []string // expanded; includes those of MultipleFiles
+	Multiple   bool     // all Files together are one resource (MIG)
 	Count      uint64
 	Cores      []int
 	Links      []int
@@ -30,12 +30,12 @@ type GresLine struct {
 	counted bool
 }
 
-// For says whether the line is about a node.
+// For reports whether the line applies to a node.
 func (g GresLine) For(node string) bool {
 	return g.Nodes == nil || slices.Contains(g.Nodes, node)
 }
 
-// GresOf gives the lines of gres.conf that are about a node.
+// GresOf returns the lines of gres.conf that apply to a node.
 func (c *Config) GresOf(node string) []GresLine {
 	var out []GresLine
 	for _, g := range c.Gres {
@@ -133,7 +133,7 @@ func readInts(v string, low int) ([]int, error) {
 	return out, nil
 }
 
-// gresLine takes one line of gres.conf.
+// gresLine reads one line of gres.conf.
 func (l *loader) gresLine(pairs []pair) {
 	at := pairs[0].place
 	g := GresLine{File: at.file, Line: at.line}
@@ -152,7 +152,7 @@ func (l *loader) gresLine(pairs []pair) {
 		devices = 1
 	}
 	switch {
-	case !g.counted && g.Name == "shard": // as many as the memory of the GPUs has room for
+	case !g.counted && g.Name == "shard": // the GPUs' memory determines the count
 		g.Count = 0
 	case !g.counted && devices > 0:
 		g.Count = devices
@@ -173,7 +173,7 @@ func (l *loader) gresLine(pairs []pair) {
 	l.c.Gres = append(l.c.Gres, g)
 }
 
-// checkGres holds gres.conf against slurm.conf.
+// checkGres compares gres.conf with slurm.conf.
 func (l *loader) checkGres() {
 	c := l.c
 	known := map[string]bool{}
@@ -203,14 +203,14 @@ func (l *loader) checkGres() {
 	}
 }
 
-// checkGresCores compares Cores= with the nodes that have the resource: what is beyond theirs is left out when the node registers. Numbers
-// of second threads are written by tools beside those of cores, and do no harm.
+// checkGresCores compares Cores= with the nodes that have the resource: cores that a node lacks are dropped when it registers.
+// Tools also write the numbers of second threads; they do no harm.
 func (l *loader) checkGresCores(g GresLine) {
 	if len(g.Cores) == 0 {
 		return
 	}
 	least, most := slices.Min(g.Cores), slices.Max(g.Cores)
-	few := map[int][]string{} // nodes by how many cores they have
+	few := map[int][]string{} // nodes by their number of cores
 	for _, n := range l.c.Nodes {
 		cores := n.Sockets * n.CoresPerSocket
 		has := slices.ContainsFunc(n.Gres, func(r tres.Gres) bool { return r.Name == g.Name })

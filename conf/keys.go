@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// key is one key of slurm.conf that stands on a line of its own. It has an effect if why is empty; with both set and why, its
-// value is checked and shown by scontrol show config. words.go says which words of a list have an effect.
+// key is a key of slurm.conf on a line of its own. It has an effect if why is empty. If both set and why are given, the value is
+// checked and shown by scontrol show config, but has no effect. words.go lists the words of list values that have an effect.
 type key struct {
 	name string // in Slurm's spelling
 	set  func(c *Config, value string) error
-	why  string // why it has no effect, and what to do instead
+	why  string // why it has no effect, and the alternative
 }
 
-// Reasons of several keys.
+// Reasons shared by several keys.
 const (
 	whyAccounts      = "this part of accounts and limits is not supported"
 	whyResv          = "reservations run no programs"
@@ -24,7 +24,7 @@ const (
 	whyOneController = "there is one controller; a standby is a restart on another host"
 )
 
-// keys are all keys of slurm.conf by lower-case name, made when they are first asked for.
+// keys are all keys of slurm.conf by lower-case name, built on first use.
 var keys = sync.OnceValue(func() map[string]key {
 	m := map[string]key{}
 	for _, k := range parsed() {
@@ -38,8 +38,7 @@ var keys = sync.OnceValue(func() map[string]key {
 	return m
 })
 
-// keyNames are the names of keys and of the records that have lines of their
-// own, sorted: what a misspelt key is compared with.
+// keyNames are the names of keys and of records on lines of their own, sorted: a misspelt key is compared with these.
 var keyNames = sync.OnceValue(func() []string {
 	names := []string{"NodeName", "PartitionName", "DownNodes", "NodeSet", "Include"}
 	for _, k := range keys() {
@@ -49,7 +48,7 @@ var keyNames = sync.OnceValue(func() []string {
 	return names
 })
 
-// parsed are the keys whose value is read. A test fails for one without a why that nothing reads outside of this package, and for
+// parsed are the keys whose value is read. A test fails for a key without a why that nothing outside this package reads, and for
 // one with a why that something does.
 func parsed() []key {
 	return []key{
@@ -215,9 +214,8 @@ func parsed() []key {
 	}
 }
 
-// ignored are the keys that Slurm knows, as slurm.conf(5) of 22.05 and later
-// lists them, and that have no effect here: by reason, names in Slurm's
-// spelling.
+// ignored are the keys that Slurm knows, according to slurm.conf(5) of 22.05 and later, and that have no effect here: by reason,
+// names in Slurm's spelling.
 func ignored() map[string]string {
 	return map[string]string{
 		"Sluice authenticates local callers by their socket and daemons by certificates; there is no munge": `
@@ -264,7 +262,7 @@ func ignored() map[string]string {
 	}
 }
 
-// removed are keys that Slurm refuses by name, with what to write instead.
+// removed are keys that Slurm rejects by name, with their replacement.
 func removed() map[string]string {
 	return map[string]string{
 		"sallocdefaultcommand":      "it was removed from Slurm; set LaunchParameters=use_interactive_step",

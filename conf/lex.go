@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// Bounds of what is read.
+// Limits of the input.
 const (
 	maxFileBytes    = 16 << 20
 	maxIncludes     = 256
 	maxIncludeDepth = 8
 )
 
-// place is where something was written.
+// place is a position in a file.
 type place struct {
 	file string
 	line int
@@ -34,19 +34,18 @@ type pair struct {
 type reader struct {
 	readFile func(string) ([]byte, error)
 	faults   *Faults
-	dirs     []string           // of the first file: relative includes start here
+	dirs     []string           // of the first file; relative includes start here
 	cluster  string             // for %c in Include
-	line     func(pairs []pair) // takes every line that is not empty
+	line     func(pairs []pair) // is called for every line that is not empty
 	included int
-	sum      io.Writer // is told every line that is not empty, as it counts
+	sum      io.Writer // gets every line that is not empty, without comments
 }
 
 func (r *reader) fault(at place, help, format string, args ...any) {
 	r.faults.add(Fault{File: at.file, Line: at.line, Msg: fmt.Sprintf(format, args...), Help: help})
 }
 
-// read passes every line of a file, and of the files it includes, to r.line.
-// The error is that of opening this file.
+// read passes every line of a file, and of the files that it includes, to r.line. The error is that of opening this file.
 func (r *reader) read(path string, depth int) error {
 	data, err := r.readFile(path)
 	if err != nil {
@@ -76,7 +75,7 @@ func (r *reader) read(path string, depth int) error {
 	return nil
 }
 
-// stripComment cuts at the first '#' that is neither escaped nor quoted.
+// stripComment cuts s at the first '#' that is neither escaped nor quoted.
 func stripComment(s string) string {
 	quoted := false
 	for i := range len(s) {
@@ -95,7 +94,7 @@ func stripComment(s string) string {
 	return s
 }
 
-// logical takes one line whose continuations are joined.
+// logical handles one line after joining continuations.
 func (r *reader) logical(text string, at place, depth int) {
 	if text == "" {
 		return
@@ -113,9 +112,8 @@ func (r *reader) logical(text string, at place, depth int) {
 	}
 }
 
-// include reads another file in place. Relative names start at the folder of
-// slurm.conf, and %c is the cluster's name, as slurm.conf(5) "INCLUDE
-// MODIFIERS" says.
+// include reads another file in place. Relative names start at the directory of slurm.conf, and %c is the cluster's name, as in
+// slurm.conf(5), "INCLUDE MODIFIERS".
 func (r *reader) include(name string, at place, depth int) {
 	name = strings.ReplaceAll(name, "%c", r.cluster)
 	names := []string{name}
@@ -144,8 +142,7 @@ func (r *reader) include(name string, at place, depth int) {
 	r.fault(at, "relative names start at the folder of slurm.conf", "cannot include %s: %s", names[0], cause(first))
 }
 
-// cause is the reason of an error of os without the path, which the caller
-// prints.
+// cause returns the reason of an error of os without the path, which the caller prints.
 func cause(err error) string {
 	if pe, ok := err.(*os.PathError); ok {
 		return pe.Err.Error()
@@ -153,8 +150,8 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// pairs cuts `Key=value Key="a value"` and reports what is not of that form.
-// Blanks may stand around the '='; "Nodes= " is the one key that may be empty.
+// pairs splits `Key=value Key="a value"` and reports malformed text. Blanks may surround the '='; "Nodes= " is the only key that
+// may be empty.
 func (r *reader) pairs(text string, at place) []pair {
 	var out []pair
 	for text != "" {
@@ -187,8 +184,7 @@ func notInKey(c rune) bool {
 	return !(c == '_' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z')
 }
 
-// cutValue takes a value off text and gives what follows it, without blanks.
-// Quotes may stand around a part of it: Reason="a b".
+// cutValue splits text after its first value; rest has no leading blanks. Parts of a value may be quoted: Reason="a b".
 func cutValue(text string) (value, rest, why string) {
 	var b strings.Builder
 	quoted := false

@@ -16,22 +16,21 @@ import (
 	"sync"
 )
 
-// DefaultPath is where slurm.conf is when SLURM_CONF does not say.
+// DefaultPath is the path of slurm.conf if SLURM_CONF is not set.
 const DefaultPath = "/etc/slurm/slurm.conf"
 
-// Options changes how Load reads. The zero value is the usual way.
+// Options changes how Load reads. The zero value is the default.
 type Options struct {
-	// ReadFile reads one file; nil: os.ReadFile. A file that is not there is
-	// fs.ErrNotExist.
+	// ReadFile reads one file; nil: os.ReadFile. It returns fs.ErrNotExist for a missing file.
 	ReadFile func(path string) ([]byte, error)
-	// Seen is told what each file that was there said; nil: nobody is.
+	// Seen is called with the content of each file that exists; may be nil.
 	Seen func(path string, data []byte)
 }
 
-// loader holds what is read before it is put together.
+// loader holds intermediate results.
 type loader struct {
 	c           *Config
-	dirs        []string // where the files beside it are
+	dirs        []string // directories of the other files
 	faults      Faults
 	readFile    func(string) ([]byte, error)
 	nodeDefault map[string]pair
@@ -43,11 +42,8 @@ type loader struct {
 	sum         hash.Hash // of the lines
 }
 
-// Load reads slurm.conf at path, and gres.conf and cgroup.conf in the same
-// folder where they exist. The error is a Faults that names every fault with
-// file and line, except where path itself cannot be read. With faults the
-// Config is what could be read, for its Ignored and Warnings; it is not to be
-// used.
+// Load reads slurm.conf at path, and the files beside it that exist. The error is a Faults that names every fault with file and
+// line, unless path itself cannot be read. With faults, only Ignored and Warnings of the Config are usable.
 func Load(path string, o Options) (*Config, error) {
 	dirs := []string{filepath.Dir(path)}
 	if o.ReadFile == nil {
@@ -94,14 +90,14 @@ func Load(path string, o Options) (*Config, error) {
 	return l.c, nil
 }
 
-// inFileOrder sorts faults as somebody who walks through the files meets them.
+// inFileOrder sorts faults by the order of the files, then by line.
 func (l *loader) inFileOrder(faults Faults) {
 	slices.SortStableFunc(faults, func(a, b Fault) int {
 		return cmp.Or(l.compare(a.File, a.Line, b.File, b.Line), strings.Compare(a.Msg, b.Msg))
 	})
 }
 
-// compare says which of two places comes first.
+// compare orders two places.
 func (l *loader) compare(fileA string, lineA int, fileB string, lineB int) int {
 	return cmp.Or(cmp.Compare(slices.Index(l.c.Files, fileA), slices.Index(l.c.Files, fileB)), cmp.Compare(lineA, lineB))
 }
@@ -110,15 +106,15 @@ func (l *loader) reader(line func([]pair)) *reader {
 	return &reader{readFile: l.readFile, faults: &l.faults, dirs: l.dirs, cluster: l.c.ClusterName, line: line, sum: l.sum}
 }
 
-// optional reads a file beside slurm.conf if it is there, or where slurm.conf is a link beside what it links to. It gives the
-// path of the file that it has read, "" for none.
+// optional reads a file beside slurm.conf if it exists; if slurm.conf is a symbolic link, also beside its target. It returns the
+// path of the file, "" if there is none.
 func (l *loader) optional(name string, line func([]pair)) string {
 	path, n := "", len(l.c.Files)
 	var err error
 	for _, dir := range l.dirs {
 		path = filepath.Join(dir, name)
 		r := l.reader(line)
-		if name == topologyFile { // the controller's alone
+		if name == topologyFile { // only the controller reads it
 			r.sum = io.Discard
 		}
 		if err = r.read(path, 0); !errors.Is(err, fs.ErrNotExist) {
@@ -139,7 +135,7 @@ func (l *loader) optional(name string, line func([]pair)) string {
 	return path
 }
 
-// folders are where the files beside slurm.conf are: in its folder, then in that of the file that it is a link to.
+// folders returns the directories of the files beside slurm.conf: its own and, if it is a symbolic link, that of its target.
 func folders(path string) []string {
 	dirs := []string{filepath.Dir(path)}
 	if real, err := filepath.EvalSymlinks(path); err == nil && filepath.Dir(real) != dirs[0] {
@@ -156,7 +152,7 @@ func (l *loader) warn(at place, help, format string, args ...any) {
 	l.c.Warnings.add(Fault{File: at.file, Line: at.line, Msg: fmt.Sprintf(format, args...), Help: help})
 }
 
-// line takes one line of slurm.conf.
+// line reads one line of slurm.conf.
 func (l *loader) line(pairs []pair) {
 	switch strings.ToLower(pairs[0].key) {
 	case "nodename":
@@ -174,7 +170,7 @@ func (l *loader) line(pairs []pair) {
 	}
 }
 
-// scalar takes one key that stands on a line of its own.
+// scalar reads one key on a line of its own.
 func (l *loader) scalar(p pair) {
 	lower := strings.ToLower(p.key)
 	k, ok := keys()[lower]
@@ -213,7 +209,7 @@ func (l *loader) ignore(k key, p pair) {
 	l.c.Ignored = append(l.c.Ignored, i)
 }
 
-// finish puts together what can only be known at the end of slurm.conf.
+// finish derives what is known only at the end of slurm.conf.
 func (l *loader) finish() {
 	c := l.c
 	if name, ok := c.raw["controlmachine"]; ok && len(c.SlurmctldHosts) == 0 {
@@ -236,15 +232,15 @@ func (l *loader) finish() {
 	l.resolvePartitions()
 }
 
-// recordKey is one key of a record such as NodeName: it reads into T.
+// recordKey is one key of a record such as NodeName; T is the record.
 type recordKey[T any] struct {
 	name string
 	set  func(t *T, value string) error
-	why  string // why it has no effect; with set, the value is shown all the same
+	why  string // why it has no effect; if set is given, the value is still shown
 }
 
-// recordKeys indexes by lower-case name, when the keys are first asked for: programs that are linked with this package and read
-// no configuration should not pay for it.
+// recordKeys indexes keys by lower-case name on first use: programs that link this package but read no configuration should not pay
+// for it.
 func recordKeys[T any](keys func() []recordKey[T]) func() map[string]recordKey[T] {
 	return sync.OnceValue(func() map[string]recordKey[T] {
 		m := map[string]recordKey[T]{}
@@ -255,7 +251,7 @@ func recordKeys[T any](keys func() []recordKey[T]) func() map[string]recordKey[T
 	})
 }
 
-// readRecord reads the pairs behind the first one into t, in any order.
+// readRecord reads the pairs after the first one into t, in any order.
 func readRecord[T any](l *loader, record string, known map[string]recordKey[T], pairs []pair, t *T) {
 	for _, p := range pairs {
 		k, ok := known[strings.ToLower(p.key)]
@@ -283,8 +279,7 @@ func readRecord[T any](l *loader, record string, known map[string]recordKey[T], 
 	}
 }
 
-// merge lays the pairs of one line over the defaults set so far, and gives
-// them in a fixed order: defaults by name, then the line.
+// merge combines the pairs of one line with the current defaults, in a fixed order: defaults by name, then the line.
 func merge(defaults map[string]pair, pairs []pair) []pair {
 	given := map[string]bool{}
 	for _, p := range pairs {
@@ -304,7 +299,7 @@ func merge(defaults map[string]pair, pairs []pair) []pair {
 	return append(out, pairs...)
 }
 
-// keepDefaults adds the pairs of a DEFAULT line to the defaults set so far.
+// keepDefaults adds the pairs of a DEFAULT line to the current defaults.
 func keepDefaults(defaults map[string]pair, pairs []pair) {
 	for _, p := range pairs {
 		defaults[strings.ToLower(p.key)] = p

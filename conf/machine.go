@@ -11,11 +11,11 @@ import (
 	"github.com/sluice-hpc/sluice/internal/trusted"
 )
 
-// programs are the keys that name programs: those of the controller's host, and those of every node.
+// programs are the keys that name programs, on the controller's host or on every node.
 var programs = []struct {
 	key   string
 	nodes bool
-	what  string // what does not happen without it
+	what  string // consequence if it is missing
 }{
 	{"Prolog", true, "without it no job starts on a node"},
 	{"Epilog", true, "a node without it is drained after its first job"},
@@ -34,8 +34,8 @@ var programs = []struct {
 	{"ResvEpilog", false, "it is not run"},
 }
 
-// OnThisMachine says what the configuration names that this machine does not have: programs that are not there or cannot be run,
-// groups and users. Programs of nodes may be there on the nodes and not here, so nothing of this is a fault.
+// OnThisMachine reports configured programs, groups and users that this machine lacks or cannot run. Programs of nodes may exist
+// only on the nodes, so none of this makes Load fail.
 func (c *Config) OnThisMachine() Faults {
 	var out Faults
 	for _, p := range programs {
@@ -73,7 +73,7 @@ func (c *Config) OnThisMachine() Faults {
 	return out
 }
 
-// JobSubmitScript is the path of job_submit.lua, beside slurm.conf; "" where slurm.conf does not have it look at submissions.
+// JobSubmitScript returns the path of job_submit.lua, beside slurm.conf; "" if slurm.conf does not enable it.
 func (c *Config) JobSubmitScript() string {
 	if !slices.Contains(c.JobSubmitPlugins, "lua") && !slices.Contains(c.JobSubmitPlugins, "job_submit/lua") {
 		return ""
@@ -81,15 +81,15 @@ func (c *Config) JobSubmitScript() string {
 	return filepath.Join(filepath.Dir(c.Path), "job_submit.lua")
 }
 
-// ScriptFault is the fault of a slurm.conf whose job_submit.lua the controller cannot use.
+// ScriptFault is the fault of an unusable job_submit.lua.
 func (c *Config) ScriptFault(why string) Fault {
 	at := c.setAt["jobsubmitplugins"]
 	return Fault{File: at.file, Line: at.line, Msg: "JobSubmitPlugins=lua: " + why,
 		Help: "the controller does not start without a script that it can load"}
 }
 
-// MissingPrograms are the programs of the controller's host that slurm.conf names and that are not there, cannot be run, or can be changed
-// by somebody else than root and the owners.
+// MissingPrograms reports configured programs of the controller's host that are missing, cannot be run, or can be changed by users
+// other than root and owners.
 func (c *Config) MissingPrograms(owners ...uint32) (out Faults) {
 	for _, p := range programs {
 		program, given := c.raw[strings.ToLower(p.key)]
@@ -110,7 +110,8 @@ func (c *Config) MissingPrograms(owners ...uint32) (out Faults) {
 	return out
 }
 
-// notRunnable says why a program cannot be run, "" if it can. The pattern of a Prolog or Epilog may match several files, or none.
+// notRunnable explains why a program cannot be run, "" if it can. The pattern of a Prolog or Epilog may match several files, or
+// none.
 func notRunnable(program string) string {
 	if !filepath.IsAbs(program) {
 		return "the path is not absolute"

@@ -8,14 +8,14 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// NewNodes are nodes that slurm.conf does not name, as scontrol create describes them: what a NodeName line at the end of slurm.conf
-// would make of the same, with what NodeName=DEFAULT says there. The error is a Faults.
+// NewNodes creates the nodes of scontrol create, as a NodeName line at the end of slurm.conf would, including the defaults of
+// NodeName=DEFAULT. The error is a Faults.
 func (c *Config) NewNodes(names string, set []Pair) ([]*Node, error) {
 	return c.newNodes(names, set, c.nodeDefault)
 }
 
-// FoundNode is the node of a host that joins by itself (slurmd(8), -Z): the hardware that it has found, and what its --conf says beside
-// or instead of that. NodeName=DEFAULT counts for what neither says.
+// FoundNode creates the node of a host that joins by itself (slurmd(8), -Z) from the hardware that it found and its --conf, which
+// overrides that. NodeName=DEFAULT supplies the rest.
 func (c *Config) FoundNode(name string, found []Pair, own string) (*Node, error) {
 	said, err := NodePairs(own)
 	if err != nil {
@@ -25,7 +25,7 @@ func (c *Config) FoundNode(name string, found []Pair, own string) (*Node, error)
 		return slices.ContainsFunc([]string{"CPUs", "Procs", "Boards", "Sockets", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore"},
 			func(k string) bool { return strings.EqualFold(k, key) })
 	}
-	if slices.ContainsFunc(said, func(p Pair) bool { return shape(p.Key) }) { // of processors all or nothing: the rest would not fit
+	if slices.ContainsFunc(said, func(p Pair) bool { return shape(p.Key) }) { // processors all or nothing: a mix would be inconsistent
 		found = slices.DeleteFunc(slices.Clone(found), func(p Pair) bool { return shape(p.Key) })
 	}
 	defaults := maps.Clone(c.nodeDefault)
@@ -60,10 +60,10 @@ func (c *Config) newNodes(names string, set []Pair, defaults map[string]pair) ([
 	if len(l.faults) > 0 {
 		return nil, l.faults
 	}
-	return l.c.Nodes, nil // Port stays 0 where nobody says: that of all nodes, which is not shown
+	return l.c.Nodes, nil // Port stays 0 unless set: the default port, which is not shown
 }
 
-// maxNodeName is what a certificate's name may have.
+// maxNodeName is the limit for a name in a certificate.
 const maxNodeName = 255
 
 func badNodeName(name string) bool {
@@ -73,8 +73,8 @@ func badNodeName(name string) bool {
 		})
 }
 
-// NodePairs reads KEY=VALUE … of --conf. What a host is called and where it is its certificate and its connection say, and its state the
-// controller (slurmd(8) has State= there, without effect).
+// NodePairs reads KEY=VALUE … of --conf. It rejects name and address, which certificate and connection determine, and the state,
+// which the controller determines (slurmd(8) accepts State= without effect).
 func NodePairs(text string) ([]Pair, error) {
 	var faults Faults
 	at := place{file: "--conf"}
@@ -93,8 +93,8 @@ func NodePairs(text string) ([]Pair, error) {
 	return out, nil
 }
 
-// Apart is a node as this configuration has it, or, where it names none such, one of that name with nothing known of it: a dynamic node is
-// the controller's to describe, and needs paths (NodePath) before.
+// Apart returns the configured node, or an otherwise empty one with that name: the controller describes a dynamic node, but its
+// paths (NodePath) are needed before that.
 func (c *Config) Apart(name string) *Node {
 	if n, ok := c.Node(name); ok {
 		return n

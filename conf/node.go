@@ -9,9 +9,8 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
-// Node is one node as configured. The figures are those that the file gives or
-// that follow from them, as slurm.conf(5) "NODE CONFIGURATION" says; where it
-// gives none they are 1.
+// Node is one node as configured. Figures are given by the file or follow from it, as slurm.conf(5), "NODE CONFIGURATION",
+// describes; the default is 1.
 type Node struct {
 	Name      string
 	Hostname  string
@@ -21,7 +20,7 @@ type Node struct {
 
 	CPUs           int
 	Boards         int
-	Sockets        int // of all boards
+	Sockets        int // on all boards
 	CoresPerSocket int
 	ThreadsPerCore int
 	RealMemoryMiB  uint64
@@ -43,13 +42,13 @@ type Node struct {
 	Line int
 }
 
-// nodeSpec is one NodeName line: many nodes.
+// nodeSpec is one NodeName line, for many nodes.
 type nodeSpec struct {
 	names, hostnames, addrs, bcast, ports []string
 	node                                  Node
-	sockets, perBoard                     int // as written; 0: not
+	sockets, perBoard                     int // as written; 0: not given
 	cpus, cores, threads, boards          int
-	procs                                 int // the old name of cpus, which counts where both are given
+	procs                                 int // the old name of cpus, which takes precedence
 }
 
 func nodeNumber(field func(*nodeSpec) *int, low int64) func(*nodeSpec, string) error {
@@ -137,7 +136,7 @@ var nodeKeys = recordKeys(func() []recordKey[nodeSpec] {
 // maxNodes bounds the nodes of one configuration.
 const maxNodes = hostlist.Limit
 
-// nodeLine takes a NodeName line.
+// nodeLine reads a NodeName line.
 func (l *loader) nodeLine(pairs []pair) {
 	name := pairs[0]
 	spec := nodeSpec{node: Node{Weight: 1, RealMemoryMiB: 1, State: "UNKNOWN", File: name.file, Line: name.line}}
@@ -167,8 +166,7 @@ func (l *loader) nodeLine(pairs []pair) {
 	}
 }
 
-// shape works out sockets, cores, threads and CPUs, and refuses what does not
-// fit together.
+// shape computes sockets, cores, threads and CPUs, and rejects inconsistent values.
 func (l *loader) shape(s *nodeSpec, at place) bool {
 	n := &s.node
 	n.Boards, n.CoresPerSocket, n.ThreadsPerCore = max(s.boards, 1), max(s.cores, 1), max(s.threads, 1)
@@ -182,7 +180,7 @@ func (l *loader) shape(s *nodeSpec, at place) bool {
 	perSocket := n.CoresPerSocket * n.ThreadsPerCore
 	switch {
 	case s.perBoard > 0 || s.sockets > 0:
-		// With Boards, Sockets counts those of one board: slurm.conf(5).
+		// With Boards, Sockets counts the sockets of one board: slurm.conf(5).
 		n.Sockets = (s.perBoard + s.sockets) * n.Boards
 	case s.cpus > 0:
 		n.Sockets = max(s.cpus/perSocket, n.Boards)
@@ -201,7 +199,7 @@ func (l *loader) shape(s *nodeSpec, at place) bool {
 	return l.checkReserved(n, at)
 }
 
-// checkReserved refuses what leaves nothing of a node to jobs.
+// checkReserved rejects a node whose specialised cores and memory leave nothing for jobs.
 func (l *loader) checkReserved(n *Node, at place) bool {
 	cores := n.Sockets * n.CoresPerSocket
 	switch {
@@ -218,7 +216,7 @@ func (l *loader) checkReserved(n *Node, at place) bool {
 	return true
 }
 
-// addNodes makes the nodes of one line.
+// addNodes creates the nodes of one line.
 func (l *loader) addNodes(s *nodeSpec, at place) {
 	for _, list := range []struct {
 		key    string
@@ -256,8 +254,7 @@ func (l *loader) addNodes(s *nodeSpec, at place) {
 	}
 }
 
-// addBroken keeps the names of a line with faults, so that partitions that
-// name them are not reported as well.
+// addBroken keeps the names of a line with faults, so that partitions with these nodes are not reported as well.
 func (l *loader) addBroken(s *nodeSpec) {
 	for _, name := range s.names {
 		if _, ok := l.c.nodeByID[name]; !ok {
@@ -269,7 +266,7 @@ func (l *loader) addBroken(s *nodeSpec) {
 	}
 }
 
-// pick gives the value for node i of a list with one value, or one for each.
+// pick returns the value for node i from a list with one value in all or one per node.
 func pick(values []string, i int, def string) string {
 	switch len(values) {
 	case 0:

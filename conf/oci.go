@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/container"
 )
 
-// OCI is oci.conf: how containers of --container are run. Without the file the option is only shown, as in Slurm.
+// OCI is oci.conf: how to run the containers of --container. Without the file the option is only shown, as in Slurm.
 type OCI struct {
 	File string
 
@@ -115,7 +115,7 @@ func (l *loader) readOCI() {
 	}
 }
 
-// pairs are the keys with their values, for Diff.
+// pairs returns keys and values, for Diff.
 func (o *OCI) pairs() (out []Pair) {
 	if o == nil {
 		return nil

@@ -35,7 +35,7 @@ func pairRows() []pairRow {
 		row("BatchStartTimeout", func(c *Config, _ Runtime) string { return sec(c.BatchStartTimeoutSec) }),
 		written("BcastExclude", "/lib,/usr/lib,/lib64,/usr/lib64", ""),
 		written("BcastParameters", null, ""),
-		row("BOOT_TIME", func(*Config, Runtime) string { return "" }), // the command fills it in, in its own time zone
+		row("BOOT_TIME", func(*Config, Runtime) string { return "" }), // filled in by the command, in its own time zone
 		written("BurstBufferType", null, ""),
 		written("CliFilterPlugins", null, ""),
 		row("ClusterName", func(c *Config, _ Runtime) string { return or(c.ClusterName) }),

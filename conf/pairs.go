@@ -12,16 +12,15 @@ import (
 // Pair is one line of `scontrol show config`.
 type Pair struct{ Key, Value string }
 
-// Runtime is what `scontrol show config` prints besides the configuration.
+// Runtime is the part of `scontrol show config` that is not configuration.
 type Runtime struct {
 	NextJobID           uint32
 	Version             string
 	SlurmUID, SlurmdUID uint32
 }
 
-// Pairs gives the configuration with the names, in the order and in the form
-// in which `scontrol show config` of Slurm 22.05 prints it. Keys that have no
-// effect are given as they were written.
+// Pairs returns the configuration as `scontrol show config` of Slurm 22.05 prints it: names, order and format. Keys without effect
+// keep the value that was written.
 func (c *Config) Pairs(rt Runtime) []Pair {
 	var out []Pair
 	for _, r := range pairRows() {
@@ -47,12 +46,12 @@ func row(name string, value func(*Config, Runtime) string) pairRow {
 	return pairRow{name: name, value: value}
 }
 
-// written is a key that has no effect: the value that was written, or def.
+// written is a row for a key without effect: the value in the file, or def.
 func written(name, def, unit string) pairRow {
 	return row(name, func(c *Config, _ Runtime) string { return c.rawOr(name, def) + unit })
 }
 
-// null is how Slurm prints what is not set.
+// null is how Slurm prints an unset value.
 const null = "(null)"
 
 func or(s string) string {
@@ -136,7 +135,7 @@ func multifactor(c *Config) bool { return strings.EqualFold(c.PriorityType, "pri
 
 func sharesNodes(c *Config) bool { return !strings.EqualFold(c.SelectType, "select/linear") }
 
-// sharesHosts says whether two nodes are on one machine.
+// sharesHosts reports whether two nodes are on one machine.
 func sharesHosts(c *Config) bool {
 	seen := map[string]bool{}
 	for _, n := range c.Nodes {
@@ -156,7 +155,7 @@ func controllerHosts(c *Config) []Pair {
 	return out
 }
 
-// enforced prints what limits and QOS imply as well.
+// enforced adds what limits and QOS imply.
 func enforced(c *Config) string {
 	var out []string
 	for _, e := range c.AccountingStorageEnforce {
@@ -176,8 +175,7 @@ func enforced(c *Config) string {
 	return join(out, "none")
 }
 
-// trackedTRES prints the resources that are always tracked before those that
-// the file adds.
+// trackedTRES prints the resources that are always tracked before those that the file adds.
 func trackedTRES(c *Config) string {
 	all := []string{"cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"}
 	for _, t := range c.AccountingStorageTRES {
@@ -199,8 +197,7 @@ func jobDefaults(c *Config) string {
 	return join(out, null)
 }
 
-// memoryRow prints the one of DefMemPerCPU and DefMemPerNode (or of the Max
-// ones) that is set.
+// memoryRow prints whichever of DefMemPerCPU and DefMemPerNode (or of the Max keys) is set.
 func memoryRow(prefix string) pairRow {
 	return pairRow{each: func(c *Config) []Pair {
 		perCPU, perNode := c.DefMemPerCPUMiB, c.DefMemPerNodeMiB
@@ -217,13 +214,13 @@ func memoryRow(prefix string) pairRow {
 	}}
 }
 
-// CgroupPairs is what scontrol show config prints of cgroup.conf: what is in force.
+// CgroupPairs returns the cgroup.conf part of scontrol show config: the settings in effect.
 func (c *Config) CgroupPairs() []Pair {
 	g := c.Cgroup
 	named := func(key, word string) bool { return strings.Contains(strings.ToLower(c.rawOr(key, "")), word) }
 	if !g.ConstrainCores && !g.ConstrainRAMSpace && !g.ConstrainDevices && !named("TaskPlugin", "cgroup") &&
 		!named("ProctrackType", "cgroup") {
-		return nil // as Slurm
+		return nil // as in Slurm
 	}
 	flag := func(b bool) string { return strings.ToLower(yes(b)) }
 	percent := func(p float64) string { return strconv.FormatFloat(p, 'f', 1, 64) + "%" }

@@ -10,30 +10,29 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
-// NotSet says that a partition leaves a figure to the cluster.
+// NotSet means that the cluster's value applies.
 const NotSet int64 = -2
 
-// Partition is one partition as configured. Lists that are nil allow
-// everybody, or deny nobody.
+// Partition is one partition as configured. Allow lists that are nil allow everybody; deny lists that are nil deny nobody.
 type Partition struct {
 	Name     string
-	Nodes    []string // each once, in the order given
+	Nodes    []string // each once, in the given order
 	AllNodes bool     // Nodes=ALL
-	// NodeSets are the NodeSet lines that Nodes= names, SetFeatures the features of these.
+	// NodeSets are the NodeSet lines that Nodes= names, SetFeatures their features.
 	NodeSets, SetFeatures []string
 	Default               bool
 	State                 string // UP, DOWN, DRAIN or INACTIVE
 
 	MaxTimeMin       int64 // Unlimited: none
-	DefaultTimeMin   int64 // NotSet: MaxTimeMin counts
-	OverTimeLimitMin int64 // NotSet: that of the cluster
+	DefaultTimeMin   int64 // NotSet: MaxTimeMin
+	OverTimeLimitMin int64 // NotSet: the cluster's
 	MinNodes         int
 	MaxNodes         int64 // Unlimited: none
 	MaxCPUsPerNode   int64
 	MaxCPUsPerSocket int64
 	GraceTimeSec     int64
 
-	DefMemPerCPUMiB  uint64 // 0: that of the cluster, as for the next ones
+	DefMemPerCPUMiB  uint64 // 0: the cluster's, also for the next ones
 	DefMemPerNodeMiB uint64
 	DefMemPerGPUMiB  uint64
 	MaxMemPerCPUMiB  uint64
@@ -51,7 +50,7 @@ type Partition struct {
 
 	PriorityTier      int
 	PriorityJobFactor int
-	PreemptMode       []string // nil: that of the cluster
+	PreemptMode       []string // nil: the cluster's
 	OverSubscribe     OverSubscribe
 
 	Hidden          bool
@@ -66,7 +65,7 @@ type Partition struct {
 	SelectTypeParameters string
 	TRESBillingWeights   string // as written
 	BillingWeights       []tres.Weight
-	SuspendTimeSec       int64 // NotSet: that of the cluster
+	SuspendTimeSec       int64 // NotSet: the cluster's
 	SuspendTimeoutSec    int64
 	ResumeTimeoutSec     int64
 	Topology             string
@@ -78,8 +77,7 @@ type Partition struct {
 	given     map[string]bool // lower-case keys that were set
 }
 
-// OverSubscribe says how jobs share a partition's resources. Jobs is how many
-// may share one, with FORCE and YES.
+// OverSubscribe says how jobs share a partition's resources. Jobs is the number that may share one, with FORCE and YES.
 type OverSubscribe struct {
 	Mode string // NO, EXCLUSIVE, FORCE or YES
 	Jobs int
@@ -145,7 +143,7 @@ func partLimit(field func(*Partition) *int64) func(*Partition, string) error {
 	}
 }
 
-// partNames reads a list of which ALL is everybody.
+// partNames reads a list in which ALL means everybody.
 func partNames(field func(*Partition) *[]string) func(*Partition, string) error {
 	return func(p *Partition, v string) error {
 		if *field(p) = words(v); strings.EqualFold(v, "ALL") {
@@ -238,7 +236,7 @@ var partitionKeys = recordKeys(func() []recordKey[Partition] {
 	}
 })
 
-// partitionLine takes a PartitionName line.
+// partitionLine reads a PartitionName line.
 func (l *loader) partitionLine(pairs []pair) {
 	name := pairs[0]
 	p := &Partition{
@@ -265,11 +263,11 @@ func (l *loader) partitionLine(pairs []pair) {
 	l.partitions = append(l.partitions, p)
 }
 
-// rivals are keys of which a partition has only one; the one on its own line counts before that of PartitionName=DEFAULT.
+// rivals are keys that exclude each other; one on the partition's own line takes precedence over PartitionName=DEFAULT.
 var rivals = map[string]string{"defmempercpu": "defmempernode", "defmempernode": "defmempercpu", "maxmempercpu": "maxmempernode",
 	"maxmempernode": "maxmempercpu"}
 
-// oneOfEach leaves out defaults whose rival the partition's own line has.
+// oneOfEach drops defaults whose rival is on the partition's own line.
 func (l *loader) oneOfEach(name string, all, own []pair) []pair {
 	has := func(pairs []pair, key string) bool {
 		return slices.ContainsFunc(pairs, func(p pair) bool { return strings.EqualFold(p.key, key) })
@@ -314,7 +312,7 @@ func (l *loader) nodeSetLine(pairs []pair) {
 	l.nodeSets[s.name] = s
 }
 
-// resolvePartitions gives each partition its nodes.
+// resolvePartitions assigns nodes to each partition.
 func (l *loader) resolvePartitions() {
 	for name, s := range l.nodeSets {
 		if n, clash := l.c.nodeByID[name]; clash {

@@ -8,14 +8,14 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// KeptNodes are nodes that are not powered down for being idle: all, or so many of those that can be used.
+// KeptNodes are nodes that stay powered up when idle: all of them, or Count of those that are usable.
 type KeptNodes struct {
 	Nodes []string
 	Count int // 0: all
 }
 
-// SuspendExcept reads SuspendExcNodes (slurm.conf(5)): node names and ranges, each of which may be followed by a colon and how many of its
-// nodes are to stay.
+// SuspendExcept reads SuspendExcNodes (slurm.conf(5)): node names and ranges, each optionally followed by a colon and the number of
+// its nodes to keep.
 func SuspendExcept(value string) (out []KeptNodes, err error) {
 	depth, from := 0, 0
 	for i := 0; i <= len(value); i++ {

@@ -9,17 +9,17 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// Privacy is what jobs cannot share or gain, as the words of SlurmdParameters say (docs/isolation.md). Slurm has none of them.
+// Privacy holds the words of SlurmdParameters that isolate jobs and restrict privileges (docs/isolation.md). They are Sluice's own.
 type Privacy struct {
 	IPC          bool // private_ipc: an IPC namespace for each job
-	NoNewPrivs   bool // no_new_privs: no set-user-ID program gives a job more rights
-	Bounded      bool // capabilities=: these alone can be gained
+	NoNewPrivs   bool // no_new_privs: set-user-ID programs grant no privileges
+	Bounded      bool // capabilities=: only these can be gained
 	Capabilities uint64
 }
 
 // JobContainer is a line of job_container.conf.
 type JobContainer struct {
-	Nodes    []string // nil: of all that have no line of their own
+	Nodes    []string // nil: all nodes without a line of their own
 	BasePath string
 	AutoBase bool
 	Dirs     []string
@@ -28,13 +28,13 @@ type JobContainer struct {
 	at        place
 }
 
-// capabilityNames are those of capabilities(7), without "CAP_", in the order of their numbers.
+// capabilityNames are the names in capabilities(7) without "CAP_", ordered by number.
 var capabilityNames = strings.Fields(`chown dac_override dac_read_search fowner fsetid kill setgid setuid setpcap linux_immutable
 	net_bind_service net_broadcast net_admin net_raw ipc_lock ipc_owner sys_module sys_rawio sys_chroot sys_ptrace sys_pacct sys_admin
 	sys_boot sys_nice sys_resource sys_time sys_tty_config mknod lease audit_write audit_control setfcap mac_override mac_admin syslog
 	wake_alarm block_suspend audit_read perfmon bpf checkpoint_restore`)
 
-// readPrivacy reads the words of SlurmdParameters that are about it.
+// readPrivacy reads the words of SlurmdParameters that Privacy holds.
 func (l *loader) readPrivacy() {
 	p := l.c.SlurmdParameters
 	l.c.Privacy.IPC, l.c.Privacy.NoNewPrivs = p.Has("private_ipc"), p.Has("no_new_privs")
@@ -92,13 +92,13 @@ var jobContainerKeys = recordKeys(func() []recordKey[JobContainer] {
 	}
 })
 
-// wantsJobContainers: 25.11 has another name for the key, and the same file.
+// wantsJobContainers reports whether slurm.conf enables job_container.conf. 25.11 renamed the key, but not the file.
 func (l *loader) wantsJobContainers() bool {
 	return strings.EqualFold(strings.TrimPrefix(strings.ToLower(l.c.JobContainerType), "job_container/"), "tmpfs") ||
 		strings.EqualFold(strings.TrimPrefix(strings.ToLower(l.c.NamespaceType), "namespace/"), "tmpfs")
 }
 
-// readJobContainers reads job_container.conf where slurm.conf asks for it.
+// readJobContainers reads job_container.conf if slurm.conf enables it.
 func (l *loader) readJobContainers() {
 	l.readPrivacy()
 	if !l.wantsJobContainers() {
@@ -130,8 +130,8 @@ func (l *loader) readJobContainers() {
 	}
 }
 
-// checkNested: of two directories, one of them in the other, the outer one would hide the inner one, or what is to lie over it. Slurm finds
-// this, too, only when the job is launched.
+// checkNested rejects nested directories: the outer one would hide the inner one or its replacement. Slurm, too, detects this, but
+// only when it launches the job.
 func (j *JobContainer) checkNested(l *loader) {
 	for i, dir := range j.Dirs {
 		for k, other := range j.Dirs {
@@ -147,7 +147,7 @@ func (j *JobContainer) checkNested(l *loader) {
 	}
 }
 
-// allNodes is the line without NodeName; what it says may be on several.
+// allNodes returns the line without NodeName; its settings may be spread over several lines.
 func (l *loader) allNodes() *JobContainer {
 	for _, j := range l.c.JobContainers {
 		if j.Nodes == nil {
@@ -178,8 +178,8 @@ func (l *loader) jobContainerLine(pairs []pair) {
 	l.c.JobContainers = append(l.c.JobContainers, j)
 }
 
-// JobContainer is what job_container.conf says of a node: the last line that names it, else the one for all; nil: nothing. Each node of
-// each cluster has a folder of its own below BasePath, so that two on one machine, or one file system, do not meet.
+// JobContainer returns the line of job_container.conf for a node: the last one that names it, else the one for all nodes, else nil.
+// Each node of each cluster has its own directory below BasePath, so nodes that share a machine or a file system do not collide.
 func (c *Config) JobContainer(n *Node) *JobContainer {
 	var found *JobContainer
 	for _, j := range c.JobContainers {
@@ -197,8 +197,7 @@ func (c *Config) JobContainer(n *Node) *JobContainer {
 	return &out
 }
 
-// InSight refuses a path that jobs on a node would not see, because it is in a directory that each of them has for itself: they could not
-// read their scripts there.
+// InSight rejects a path inside a directory that is private to each job on the node: jobs could not read their scripts there.
 func (c *Config) InSight(n *Node, path string) error {
 	j := c.JobContainer(n)
 	if j == nil {
@@ -213,7 +212,7 @@ func (c *Config) InSight(n *Node, path string) error {
 	return nil
 }
 
-// resolved is where a path leads, as far as it exists.
+// resolved follows the symbolic links of path as far as it exists.
 func resolved(path string) string {
 	path = filepath.Clean(path)
 	if real, err := filepath.EvalSymlinks(path); err == nil || path == filepath.Dir(path) {

@@ -12,8 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
-// The functions of this file read one value each. Their errors say what is
-// expected; the caller adds key, file and line.
+// The functions of this file read one value each. Their errors say which values are valid; the caller adds key, file and line.
 
 type setter = func(c *Config, value string) error
 
@@ -24,11 +23,11 @@ func text(field func(*Config) *string) setter {
 	}
 }
 
-// maxClusterName keeps the paths of sockets that have the name in them below 108 bytes.
+// maxClusterName keeps socket paths, which contain the name, below 108 bytes.
 const maxClusterName = 64
 
-// setClusterName takes a name in small letters, as Slurm does. It becomes part of paths (/run/sluice/NAME, cgroups, BasePath of
-// job_container.conf), which Slurm does not ask about.
+// setClusterName converts the name to lower case, as Slurm does. Unlike Slurm it restricts the characters, because the name becomes
+// part of paths (/run/sluice/NAME, cgroups, BasePath of job_container.conf).
 func setClusterName(c *Config, v string) error {
 	v = strings.ToLower(v)
 	bad := func(r rune) bool {
@@ -46,7 +45,7 @@ func setClusterName(c *Config, v string) error {
 	return nil
 }
 
-// words cuts a list at its commas; "(null)" and nothing are empty.
+// words splits a list at its commas; "(null)" and "" are empty.
 func words(v string) []string {
 	if v == "" || strings.EqualFold(v, "(null)") {
 		return nil
@@ -67,7 +66,7 @@ func list(field func(*Config) *[]string) setter {
 	}
 }
 
-// limitNames are the limits that can propagate from the process of a submission to its job (slurm.conf(5), PropagateResourceLimits).
+// limitNames are the limits that can propagate from the submitting process to its job (slurm.conf(5), PropagateResourceLimits).
 var limitNames = []string{"AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "RSS", "STACK"}
 
 func limits(field func(*Config) *[]string) setter {
@@ -87,7 +86,7 @@ func params(field func(*Config) *Params) setter {
 	return func(c *Config, v string) error {
 		p := parseParams(v)
 		for name, value := range p.value {
-			if name == "max_switch_wait" && strings.Contains(value, ":") { // 24:00:00, as --switches has it
+			if name == "max_switch_wait" && strings.Contains(value, ":") { // 24:00:00, the format of --switches
 				s, err := timespec.ParseSeconds(value)
 				if err != nil {
 					return fmt.Errorf("%s=%s: %w", name, value, err)
@@ -112,8 +111,7 @@ func params(field func(*Config) *Params) setter {
 	}
 }
 
-// numericParams are the parameters of slurm.conf(5) SchedulerParameters that
-// are numbers, in lower case.
+// numericParams are the numeric parameters of slurm.conf(5), SchedulerParameters, in lower case.
 var numericParams = sync.OnceValue(func() []string {
 	return strings.Fields(`batch_sched_delay bf_interval bf_job_part_count_reserve bf_max_job_array_resv
 	bf_max_job_assoc bf_max_job_part bf_max_job_start bf_max_job_test bf_max_job_user bf_max_job_user_part bf_max_time
@@ -124,7 +122,7 @@ var numericParams = sync.OnceValue(func() []string {
 	bf_guard bf_head_guard bf_max_wait bf_reservations bf_short_queue max_user_state max_user_accounting top`) // the last are Sluice's own
 })
 
-// wordParams are the parameters of Sluice's own that are one of a few words.
+// wordParams are parameters of Sluice's own with a fixed set of values.
 var wordParams = sync.OnceValue(func() map[string][]string {
 	return map[string][]string{
 		"bf_policy": {"easy", "conservative"}, "bf_order": {"merit", "sjbf", "queue"}, "placement": {"pack", "fgd", "bestfit"},
@@ -135,7 +133,7 @@ func yesNo(field func(*Config) *bool) setter {
 	return func(c *Config, v string) error { return readBool(field(c), v) }
 }
 
-// readBool takes the words that Slurm takes.
+// readBool accepts Slurm's spellings.
 func readBool(field *bool, v string) error {
 	switch strings.ToLower(v) {
 	case "yes", "y", "true", "t", "up", "1":
@@ -166,7 +164,7 @@ func readNumber[T integer](field *T, v string, low, high int64) error {
 	return nil
 }
 
-// endless says that v stands for no limit.
+// endless reports whether v means no limit.
 func endless(v string) bool {
 	switch strings.ToUpper(v) {
 	case "UNLIMITED", "INFINITE", "NONE", "-1":
@@ -175,15 +173,14 @@ func endless(v string) bool {
 	return false
 }
 
-// maxSeconds bounds the timers, as Slurm does with 32 bits.
+// maxSeconds bounds the timers, which Slurm keeps in 32 bits.
 const maxSeconds = 1<<31 - 1
 
 func seconds(field func(*Config) *int64) setter {
 	return func(c *Config, v string) error { return readSeconds(field(c), v) }
 }
 
-// readSeconds reads a number of seconds; INFINITE, UNLIMITED, NONE and -1 are
-// no limit.
+// readSeconds reads a number of seconds; INFINITE, UNLIMITED, NONE and -1 mean no limit.
 func readSeconds(field *int64, v string) error {
 	if endless(v) {
 		*field = timespec.Unlimited
@@ -213,7 +210,7 @@ func mebibytes(field func(*Config) *uint64) setter {
 	return func(c *Config, v string) error { return readMiB(field(c), v) }
 }
 
-// readMiB reads a memory size; what stands for no limit is 0.
+// readMiB reads a memory size; no limit is stored as 0.
 func readMiB(field *uint64, v string) error {
 	if endless(v) {
 		*field = 0
@@ -226,7 +223,7 @@ func readMiB(field *uint64, v string) error {
 	return err
 }
 
-// oneOf finds v among names without regard to case.
+// oneOf finds v among names, ignoring case.
 func oneOf(v string, names ...string) (string, error) {
 	for _, name := range names {
 		if strings.EqualFold(v, name) {
@@ -236,7 +233,8 @@ func oneOf(v string, names ...string) (string, error) {
 	return "", fmt.Errorf("%.40q is not one of %s", v, strings.Join(names, ", "))
 }
 
-// debugLevel takes a name or its number. Unlike scontrol setdebug, slurm.conf may have a number above the last one, which is that then.
+// debugLevel reads a name or a number. Unlike scontrol setdebug, slurm.conf may have a number above the last level, which then
+// means the last level.
 func debugLevel(field func(*Config) *string) setter {
 	return func(c *Config, v string) error {
 		level, err := DebugLevel(v)
@@ -273,10 +271,10 @@ func setHost(c *Config, v string) error {
 	return nil
 }
 
-// keep is for keys whose value is looked at when all lines are read.
+// keep is for keys whose value is evaluated after all lines are read.
 func keep(*Config, string) error { return nil }
 
-// setControllerPort takes the first port of a range.
+// setControllerPort stores the first port of a range.
 func setControllerPort(c *Config, v string) error {
 	first, last, ranged := strings.Cut(v, "-")
 	if ranged {
@@ -318,7 +316,7 @@ func setEnforcePartLimits(c *Config, v string) error {
 
 var preemptModes = []string{"OFF", "GANG", "CANCEL", "REQUEUE", "SUSPEND", "WITHIN"}
 
-// readPreemptMode reads a list of modes and gives it in Slurm's order.
+// readPreemptMode reads a list of modes and returns it in Slurm's order.
 func readPreemptMode(v string) ([]string, error) {
 	given := map[string]bool{}
 	for _, w := range words(v) {

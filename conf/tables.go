@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// KeyTable is the keys of one file, or of one sort of line, as documentation has them.
+// KeyTable holds the keys of one file or kind of line, for the documentation.
 type KeyTable struct {
 	Title string // "slurm.conf", "NodeName lines", …
 	Keys  []KeyRow
@@ -15,12 +15,12 @@ type KeyTable struct {
 // KeyRow is one key.
 type KeyRow struct {
 	Name    string
-	Why     string // why it has no effect; "": it has one
-	Words   bool   // its value is a list of words, of which WordTables says more
-	Default string // as scontrol show config writes it; "" where it does not
+	Why     string // why it has no effect; "" if it has one
+	Words   bool   // its value is a list of words: see WordTables
+	Default string // as in scontrol show config; "" if not shown there
 }
 
-// KeyTables are all keys that are read, in the order of the documentation.
+// KeyTables returns all keys that are read, in the order of the documentation.
 func KeyTables() []KeyTable {
 	values := map[string]string{}
 	for _, p := range defaults().Pairs(Runtime{}) {
@@ -51,21 +51,21 @@ func sorted(t KeyTable) KeyTable {
 	return t
 }
 
-// WordTable is a key whose value is a list of words: those that have an effect, and by reason those that have none.
+// WordTable is a key whose value is a list of words: those with an effect and, by reason, those without.
 type WordTable struct {
 	Key   string
 	Works []string
-	More  bool // further words have an effect, which docs/gpus.md lists
+	More  bool // docs/gpus.md lists further words with an effect
 	Vain  []VainWords
 }
 
-// VainWords are words without effect, and why.
+// VainWords are words without effect, and the reason.
 type VainWords struct {
 	Why   string
 	Words []string
 }
 
-// WordTables are those of all keys with words, by name.
+// WordTables returns the tables of all keys with words, by name.
 func WordTables() (tables []WordTable) {
 	fields := func(s string) []string {
 		return slices.SortedFunc(slices.Values(strings.Fields(s)), func(a, b string) int {
@@ -83,5 +83,5 @@ func WordTables() (tables []WordTable) {
 	return tables
 }
 
-// RemovedKeys are keys that are refused, in small letters, with what to write instead.
+// RemovedKeys returns the keys that are rejected, in lower case, with their replacement.
 func RemovedKeys() map[string]string { return removed() }

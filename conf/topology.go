@@ -10,12 +10,12 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// Switch is one line of topology.conf, with what follows from all of them.
+// Switch is one line of topology.conf, with values derived from all lines.
 type Switch struct {
 	Name      string
-	Nodes     []string // of a leaf: as written; of others: all below it, in the order of the configuration
+	Nodes     []string // of a leaf as written, of other switches all nodes below, in the order of the configuration
 	Switches  []string // directly below it
-	LinkSpeed uint32   // 1 where it is not set, as Slurm shows it
+	LinkSpeed uint32   // 1 if not set, as Slurm shows it
 	Level     int      // 0 = a leaf
 	Above     []string // the switches above it, the topmost first
 
@@ -25,13 +25,13 @@ type Switch struct {
 	parent *Switch
 }
 
-// topologyTree is the one kind of topology that is supported.
+// topologyTree is the only supported kind of topology.
 const topologyTree = "topology/tree"
 
 // flatTopologies need no file: every node is as near as any other.
 var flatTopologies = []string{"topology/none", "topology/default", "topology/flat"}
 
-// SwitchesAbove are the switches from the topmost down to the leaf that a node hangs on; nil where topology.conf does not say.
+// SwitchesAbove returns the switches from the topmost down to the node's leaf; nil if topology.conf does not name the node.
 func (c *Config) SwitchesAbove(node string) []string {
 	if s := c.leaf[node]; s != nil {
 		return append(slices.Clone(s.Above), s.Name)
@@ -65,7 +65,7 @@ var switchKeys = recordKeys(func() []recordKey[Switch] {
 // topologyFile is beside slurm.conf.
 const topologyFile = "topology.conf"
 
-// readTopology reads topology.conf where TopologyPlugin asks for it.
+// readTopology reads topology.conf if TopologyPlugin asks for it.
 func (l *loader) readTopology() {
 	plugin := strings.ToLower(l.c.TopologyPlugin)
 	switch {
@@ -85,7 +85,7 @@ func (l *loader) readTopology() {
 	l.checkTopology(path)
 }
 
-// topologyLine takes one line of topology.conf.
+// topologyLine reads one line of topology.conf.
 func (l *loader) topologyLine(pairs []pair) {
 	at := pairs[0].place
 	if !strings.EqualFold(pairs[0].key, "SwitchName") {
@@ -111,7 +111,7 @@ func (l *loader) topologyLine(pairs []pair) {
 	}
 }
 
-// checkTopology makes a tree of the switches and says what is wrong with it.
+// checkTopology builds the tree of switches and reports its faults.
 func (l *loader) checkTopology(path string) {
 	before := len(l.faults)
 	byName := map[string]*Switch{}
@@ -143,7 +143,7 @@ func (l *loader) checkTopology(path string) {
 	l.settleSwitches(byName)
 }
 
-// checkLeaves: nodes exist, hang on one leaf, and none is left out.
+// checkLeaves requires that nodes exist, are on one leaf, and that none is missing.
 func (l *loader) checkLeaves(path string) {
 	leaf := map[string]*Switch{}
 	l.c.leaf = leaf
@@ -185,7 +185,7 @@ func (l *loader) checkCycles() {
 	}
 }
 
-// settleSwitches fills level, the switches above and the nodes below, and sorts by level as Slurm shows them.
+// settleSwitches fills in level, the switches above and the nodes below, and sorts by level as Slurm shows them.
 func (l *loader) settleSwitches(byName map[string]*Switch) {
 	below := map[*Switch]map[string]bool{}
 	for _, s := range l.c.Switches {

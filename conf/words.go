@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// wordTable is what the words of a list such as SchedulerParameters mean here.
+// wordTable is the meaning of the words of a list such as SchedulerParameters.
 type wordTable struct {
 	works string            // words that have an effect, in Slurm's spelling
-	vain  map[string]string // words that Slurm has and that have none here, by reason
-	value func(string) bool // further words that have an effect; nil: there are none
-	trim  string            // prefix that may be left out, such as "task/"
+	vain  map[string]string // words of Slurm without effect here, by reason
+	value func(string) bool // further words with an effect; nil: none
+	trim  string            // optional prefix, such as "task/"
 }
 
-// Reasons of several words.
+// Reasons shared by several words.
 const (
 	whyEager   = "the scheduler runs after every change, for as long as it needs"
 	whyPlans   = "bf_max_job_test, bf_max_job_user, bf_reservations and bf_window limit how far it plans"
@@ -30,8 +30,8 @@ const (
 	whyLinux   = "it applies to hardware that is not supported"
 )
 
-// wordTables are the keys whose value is a list of words, by lower-case key. Words that are in no table are told with a warning,
-// and not with a fault: a newer Slurm may know them.
+// wordTables are the keys whose value is a list of words, by lower-case key. Unknown words are a warning, not a fault: a newer
+// Slurm may know them.
 var wordTables = sync.OnceValue(func() map[string]wordTable {
 	return map[string]wordTable{
 		"schedulerparameters": {works: `bf_guard bf_head_guard bf_max_job_test bf_max_job_user bf_max_wait bf_order bf_policy bf_reservations
@@ -203,7 +203,7 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 	}
 })
 
-// find gives a word as Slurm spells it, and why it has no effect; false where nobody knows it.
+// find returns a word in Slurm's spelling, and why it has no effect; false if it is unknown.
 func (t wordTable) find(word string) (name, why string, known bool) {
 	word = strings.ToLower(word)
 	if t.trim != "" {
@@ -233,7 +233,7 @@ func (t wordTable) all() []string {
 	return out
 }
 
-// checkWords looks at the words of lists: which are unknown, and which have no effect.
+// checkWords reports words of lists that are unknown or have no effect.
 func (l *loader) checkWords() {
 	for lower, table := range wordTables() {
 		value, given := l.c.raw[lower]
@@ -258,7 +258,7 @@ func (l *loader) checkWords() {
 			}
 		}
 		if k.why != "" && !works {
-			continue // the key is told as a whole
+			continue // the key is reported as a whole
 		}
 		for why, list := range vain {
 			l.c.Ignored = append(l.c.Ignored, Ignored{Key: k.name + "=" + strings.Join(list, ","), Value: strings.Join(list, ","),

@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// A file of accounts and users, as sacctmgr dump writes it and sacctmgr load reads it: a line for each record, whose settings follow after
-// colons. Values may stand in quotes of either kind.
+// A file of accounts and users, as sacctmgr dump writes it and sacctmgr load reads it: one record per line, its settings separated
+// by colons. Values may be in single or double quotes.
 //
 //	Cluster - 'main':GrpJobs=1000
 //	Parent - 'root'
@@ -33,13 +33,13 @@ type FileError struct {
 	Text   string // of the line
 }
 
-// Error implements error.
 func (e *FileError) Error() string { return fmt.Sprintf("line %d: %s", e.Number, e.Why) }
 
-// fileKinds are the words that begin a line. A project is an account.
+// fileKinds are the keywords that start a line. A project is an account.
 var fileKinds = map[string]string{"cluster": "Cluster", "parent": "Parent", "account": "Account", "project": "Account", "user": "User"}
 
-// ParseFile takes a file apart, up to the first line that cannot be read. What the settings mean is not looked at.
+// ParseFile splits a file into lines and settings and stops at the first line that it cannot read. It does not interpret the
+// settings.
 func ParseFile(text string) (lines []FileLine, err error) {
 	n := 0
 	for raw := range strings.Lines(text) {
@@ -73,7 +73,7 @@ func ParseFile(text string) (lines []FileLine, err error) {
 	return lines, nil
 }
 
-// splitLine cuts a line at the colons that are not in quotes, and takes a comment away.
+// splitLine splits a line at the colons outside quotes and removes comments.
 func splitLine(line string) (parts []string, why string) {
 	var quote rune
 	from, end := 0, len(line)
@@ -102,7 +102,7 @@ loop:
 	return parts, ""
 }
 
-// unquoted is a value without blanks and quotes around it.
+// unquoted removes blanks and quotes around a value.
 func unquoted(s string) string {
 	s = strings.TrimSpace(s)
 	if len(s) > 1 && (s[0] == '\'' || s[0] == '"') && s[len(s)-1] == s[0] {
@@ -111,7 +111,7 @@ func unquoted(s string) string {
 	return s
 }
 
-// Append writes the line as Slurm does: texts and names in quotes, numbers without.
+// Append writes the line as Slurm does: strings and names in quotes, numbers without.
 func (l *FileLine) Append(b []byte) []byte {
 	b = append(b, l.Kind+" - "+Quoted(l.Name)...)
 	for _, o := range l.Options {
@@ -125,10 +125,10 @@ func (l *FileLine) Append(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// Quoted is a text in quotes. Texts that are stored have none, see Plain.
+// Quoted puts a text in quotes. Stored texts contain none: see Plain.
 func Quoted(s string) string { return "'" + s + "'" }
 
-// Plain is a text without quotes, as Slurm stores it: its files could not hold them.
+// Plain trims a text and replaces quotes by backquotes, as Slurm does before it stores it: its files cannot represent quotes.
 func Plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\'' || r == '"' {

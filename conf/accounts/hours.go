@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Hours are windows of the week: "Mon-Fri 08:00-20:00,Sat,Sun 10:00-14:00". A window that ends before it begins goes on into the next day;
-// one without days is of every day. Days are those of the begin. None: always.
+// Hours are windows of the week: "Mon-Fri 08:00-20:00,Sat,Sun 10:00-14:00". A window that ends before it begins continues into the
+// next day; its days are those on which it begins. A window without days applies every day. No windows at all means always.
 type Hours []window
 
 type window struct {
 	days     [7]bool // by time.Weekday
-	from, to int     // minutes of the day; to is greater, beyond 24 hours on the next day
+	from, to int     // minutes of the day; to is greater than from, and beyond 24 hours if the window ends on the next day
 }
 
 const (
@@ -21,16 +21,16 @@ const (
 	maxWindows = 100
 )
 
-// dayNames are the days as they are written, from the first of the week on.
+// dayNames are the days as they are written, Monday first.
 var dayNames = [...]string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
 
-// weekday is the day of a place in dayNames.
+// weekday converts an index of dayNames to a time.Weekday.
 func weekday(i int) time.Weekday { return time.Weekday((i + 1) % 7) }
 
-// ParseHours reads windows. Days without hours have those that follow.
+// ParseHours reads windows. A day without hours takes those of the next item that has some.
 func ParseHours(text string) (h Hours, err error) {
 	var days [7]bool
-	pending := "" // days that still have no hours
+	pending := "" // days still without hours
 	for part := range strings.SplitSeq(strings.TrimSpace(text), ",") {
 		words := strings.Fields(part)
 		if len(words) == 0 && text == "" {
@@ -118,7 +118,7 @@ func parseMinute(text string) (int, bool) {
 	return 60*h + m, m < 60 && 60*h+m <= dayMinutes
 }
 
-// String writes them so that they read the same.
+// String writes the windows in the form that ParseHours reads.
 func (h Hours) String() string {
 	var out []string
 	for _, w := range h {
@@ -135,7 +135,7 @@ func (h Hours) String() string {
 	return strings.Join(out, ",")
 }
 
-// dayText are the days of a window: "Mon-Fri", "Mon,Wed"; "": all.
+// dayText formats the days of a window: "Mon-Fri", "Mon,Wed"; "" means every day.
 func (w *window) dayText() string {
 	var out []string
 	for i := 0; i < len(dayNames); i++ {
@@ -158,7 +158,7 @@ func (w *window) dayText() string {
 	return strings.Join(out, ",")
 }
 
-// At reports whether a moment is within the hours, by the clock of its zone, and when that changes next; the zero time if it never does.
+// At reports whether t is within the hours, in its own time zone, and when that next changes: the zero time if never.
 func (h Hours) At(t time.Time) (within bool, until time.Time) {
 	if len(h) == 0 {
 		return true, until
@@ -167,7 +167,7 @@ func (h Hours) At(t time.Time) (within bool, until time.Time) {
 	var spans []span
 	var turns []time.Time
 	year, month, day := t.Date()
-	for n := -1; n <= 8; n++ { // a window of yesterday may last, and one of this time next week is the last to begin
+	for n := -1; n <= 8; n++ { // a window from yesterday may still be open; 8 days ahead cover a whole week
 		minute := func(m int) time.Time { return time.Date(year, month, day+n, 0, m, 0, 0, t.Location()) }
 		for _, w := range h {
 			if w.days[minute(dayMinutes/2).Weekday()] {

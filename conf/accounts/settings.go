@@ -1,6 +1,6 @@
-// Package accounts is the table of the settings of accounts, users, associations and QOS: their names in sacctmgr(1), how
-// a value is read and written, what it counts and over what, whether it is inherited, the reason of a job that waits for
-// it, and the column that shows it. Commands and controller read the same table.
+// Package accounts is the table of the settings of accounts, users, associations and QOS. For each setting it has the name in
+// sacctmgr(1), how a value is read and written, what it counts and over what, whether it is inherited, the pending reason of a job
+// that hits it, and its column. Commands and controller share the table.
 package accounts
 
 import (
@@ -23,14 +23,14 @@ const (
 	Account On = 1 << iota
 	User
 	QOS
-	// Assoc are accounts and users: the setting is of their associations.
+	// Assoc stands for both accounts and users: such a setting belongs to their associations.
 	Assoc = Account | User
 )
 
 // Kind says how a value is read.
 type Kind uint8
 
-// The kinds of values. What follows List is a number, or a vector of numbers.
+// The kinds of values. All kinds after List are a number or a vector of numbers.
 const (
 	Text   Kind = iota // anything
 	Word               // a name
@@ -44,10 +44,10 @@ const (
 	Vector             // a number for each TRES
 )
 
-// None is the value of a limit that is taken away.
+// None is the value of a limit that has been removed.
 const None = math.MaxUint64
 
-// ParentShare is the value of a Share of "parent", DefaultShare what there is without any.
+// ParentShare is the value of a Share set to "parent"; DefaultShare is the default.
 const (
 	ParentShare  = math.MaxInt32
 	DefaultShare = 1
@@ -59,14 +59,14 @@ type Setting struct {
 	Alias  []string // other names
 	On     On
 	Kind   Kind
-	Part   string // a setting that is one TRES of the vector Name: GrpCPUs is the part cpu of GrpTRES. It has no name of its own
+	Part   string // set if this is one TRES of the vector Name: GrpCPUs is the part cpu of GrpTRES. A part has only its aliases as names
 	Header string // of its column, and the column's width
 	Width  int
-	// Inherits: an association that says nothing has that of the account above.
+	// Inherits: an association without the setting takes it from the account above.
 	Inherits bool
 }
 
-// Names are the name, unless it is a part's, and the other names.
+// Names returns the setting's name, unless it is a part, and its aliases.
 func (s *Setting) Names() []string {
 	if s.Part != "" {
 		return s.Alias
@@ -74,12 +74,12 @@ func (s *Setting) Names() []string {
 	return append([]string{s.Name}, s.Alias...)
 }
 
-// Numeric reports whether records hold the setting as values.
+// Numeric reports whether records hold the setting as numeric values.
 func (s *Setting) Numeric() bool { return s.Kind > List }
 
 func names(text string) []string { return strings.Fields(text) }
 
-// Table has every setting. The names are those of Slurm 22.05, but for Sluice's own.
+// Table has every setting. The names are those of Slurm 22.05, except for Sluice's own.
 var Table = []Setting{
 	{Name: "Description", Alias: names("Descr"), On: Account | QOS, Kind: Text},
 	{Name: "Organization", Alias: names("Org"), On: Account, Kind: Text},
@@ -159,7 +159,7 @@ var Table = []Setting{
 	{Name: "MinTRESPerJob", Alias: names("MinCPUs"), Part: "cpu", On: QOS, Kind: Vector, Header: "MinCPUs", Width: 8},
 }
 
-// inEffect are the settings that decide something. The others are stored and shown, and sacctmgr says so when they are set.
+// inEffect are the settings that have an effect. The others are stored and shown; sacctmgr warns when they are set.
 var inEffect = names(`Description Organization Parent DefaultAccount AdminLevel DefaultQOS QOS Fairshare Priority
 	GrpJobs GrpSubmitJobs GrpTRES GrpTRESMins GrpTRESRunMins GrpWall MaxJobs MaxSubmitJobs MaxTRESPerJob MaxTRESPerNode MaxTRESMinsPerJob MaxWall
 	MaxJobsPerUser MaxSubmitJobsPerUser MaxTRESPerUser MaxJobsPerAccount MaxSubmitJobsPerAccount MaxTRESPerAccount MinTRESPerJob
@@ -168,17 +168,17 @@ var inEffect = names(`Description Organization Parent DefaultAccount AdminLevel 
 	Preempt PreemptMode GraceTime PreemptExemptTime UsageFactor UsageThreshold
 	LimitHours DefaultPartition DefaultGPUType DefaultTime`)
 
-// InEffect reports whether the setting decides anything yet.
+// InEffect reports whether the setting has an effect yet.
 func (s *Setting) InEffect() bool { return slices.Contains(inEffect, s.Name) }
 
-// Flags are those that a QOS can have, in Slurm's order.
+// Flags are the flags of a QOS, in Slurm's order.
 var Flags = names(`DenyOnLimit EnforceUsageThreshold NoReserve PartitionMaxNodes PartitionMinNodes OverPartQOS PartitionTimeLimit
 	RequiresReservation NoDecay UsageFactorSafe`)
 
-// flagsInEffect are those that decide something.
+// flagsInEffect are the flags that have an effect.
 var flagsInEffect = names("DenyOnLimit EnforceUsageThreshold OverPartQOS RequiresReservation NoDecay UsageFactorSafe")
 
-// Idle names what decides nothing yet of a setting with such words: of flags those, else the setting.
+// Idle lists what has no effect yet: for Flags those among words, for any other setting its name.
 func (s *Setting) Idle(words []string) (idle []string) {
 	switch {
 	case s.InEffect():
@@ -194,7 +194,7 @@ func (s *Setting) Idle(words []string) (idle []string) {
 	return idle
 }
 
-// Find is the setting with a name, whatever its case, of a kind of record; nil if there is none.
+// Find returns the setting of a kind of record by name, in any case, or nil.
 func Find(on On, name string) *Setting {
 	for i := range Table {
 		s := &Table[i]
@@ -205,16 +205,16 @@ func Find(on On, name string) *Setting {
 	return nil
 }
 
-// Value is a number of a setting; TRES is empty where it is no vector.
+// Value is one number of a setting. TRES is empty unless the setting is a vector.
 type Value struct {
 	TRES string
 	N    uint64
 }
 
-// maxCount bounds numbers: above it Slurm has values with a meaning of their own.
+// maxCount bounds numbers: Slurm gives larger ones special meanings.
 const maxCount = math.MaxUint32 - 3
 
-// Parse reads the value of a numeric setting. -1 takes a limit away, as in Slurm.
+// Parse reads the value of a numeric setting. As in Slurm, -1 removes a limit.
 func (s *Setting) Parse(text string) ([]Value, error) {
 	text = strings.Trim(text, `"'`)
 	if s.Kind == Vector && s.Part == "" {
@@ -258,7 +258,7 @@ func (s *Setting) number(text string) (uint64, error) {
 	return n, nil
 }
 
-// Check refuses a value that Parse cannot have given.
+// Check rejects a value that Parse cannot have returned.
 func (s *Setting) Check(v Value) error {
 	most := uint64(maxCount)
 	if s.Kind == Vector {
@@ -307,7 +307,7 @@ func (s *Setting) Show(values []Value) string {
 				l = l.With(v.TRES, max(v.N, 1))
 			}
 		}
-		for i := range l { // a limit of 0 is one
+		for i := range l { // a limit of 0 is still a limit
 			l[i].Count = values[slices.IndexFunc(values, func(v Value) bool { return v.TRES == l[i].Name })].N
 		}
 		slices.SortFunc(l, func(a, b tres.Item) int { return strings.Compare(a.Name, b.Name) })
@@ -330,12 +330,12 @@ func (s *Setting) Show(values []Value) string {
 	return ""
 }
 
-// Compare orders values as records hold them: by name, then by TRES.
+// Compare orders values as records store them: by name, then by TRES.
 func Compare(name1, tres1, name2, tres2 string) int {
 	return cmp.Or(strings.Compare(name1, name2), strings.Compare(tres1, tres2))
 }
 
-// BadName is why a text cannot be the name of an account, a QOS or a user; "" if it can.
+// BadName explains why name cannot be the name of an account, a QOS or a user; "" if it can.
 func BadName(name string) string {
 	switch {
 	case name == "":

@@ -1,5 +1,5 @@
-// Package container reads image names, mounts and container names, with the grammar of Pyxis, NVIDIA's plugin for Slurm,
-// and of Enroot, which Pyxis runs containers with; and the patterns of oci.conf.
+// Package container reads image names, mounts and container names in the grammar of Pyxis, NVIDIA's plugin for Slurm, and of
+// Enroot, which Pyxis uses to run containers. It also expands the patterns of oci.conf.
 package container
 
 import (
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Bounds of what may be said.
+// Limits of the options.
 const (
 	maxImage  = 1024
 	maxPath   = 4096
@@ -19,8 +19,8 @@ const (
 	maxEnv    = 256
 )
 
-// Image is the name by which Podman pulls an image: "docker://nvcr.io/nvidia/pytorch:24.01-py3", or that of an archive or folder of the
-// node's, "oci-archive:/data/x.tar".
+// Image returns the name by which Podman pulls an image, "docker://nvcr.io/nvidia/pytorch:24.01-py3", or that of an archive or
+// directory on the node, "oci-archive:/data/x.tar".
 func Image(s string) (string, error) {
 	switch {
 	case s == "":
@@ -41,7 +41,7 @@ func Image(s string) (string, error) {
 		return registryImage(rest)
 	}
 	for _, kind := range []string{"oci-archive", "docker-archive", "oci", "dir"} {
-		if file, ok := strings.CutPrefix(s, kind+":/"); ok { // "oci:22.04" is an image
+		if file, ok := strings.CutPrefix(s, kind+":/"); ok { // "oci:22.04" is an image with a tag
 			if file == "" {
 				return "", fmt.Errorf("%s: names no file", kind)
 			}
@@ -59,10 +59,10 @@ func Image(s string) (string, error) {
 	return registryImage(s)
 }
 
-// defaultRegistry is where an image without a registry is, as in Enroot and Docker.
+// defaultRegistry serves images whose name has no registry, as in Enroot and Docker.
 const defaultRegistry = "docker.io"
 
-// registryImage reads [REGISTRY#]IMAGE[:TAG|@DIGEST], and REGISTRY/IMAGE as Docker and Podman have it.
+// registryImage reads [REGISTRY#]IMAGE[:TAG|@DIGEST] and the form of Docker and Podman, REGISTRY/IMAGE.
 func registryImage(s string) (string, error) {
 	host, image, has := strings.Cut(s, "#")
 	if !has {
@@ -100,7 +100,7 @@ func registryImage(s string) (string, error) {
 	return name, nil
 }
 
-// digest is the end of the name that says which contents are meant, "@sha256:…".
+// digest returns the suffix of the name that pins the content, "@sha256:…".
 func digest(image string) string {
 	if i := strings.LastIndex(image, "@sha256:"); i > 0 && len(image)-i == len("@sha256:")+64 && wordOf(image[i+8:], "") {
 		return image[i:]
@@ -117,18 +117,18 @@ func wordOf(s, also string) bool {
 	return s != ""
 }
 
-// Mount is a folder or file of the node's in a container.
+// Mount makes a directory or file of the node visible in a container.
 type Mount struct {
-	Source string // absolute; "" = a file system in memory
+	Source string // absolute; "" for a tmpfs
 	Target string
 	Flags  []string
 }
 
-// flags are those of Podman's option --volume that change what may be done; those that change the source are not among them.
+// flags are the flags of Podman's option --volume that restrict the mount; those that change the source are left out.
 var flags = []string{"ro", "rw", "bind", "rbind", "private", "rprivate", "shared", "rshared", "slave", "rslave",
 	"unbindable", "runbindable", "exec", "noexec", "dev", "nodev", "suid", "nosuid"}
 
-// Mounts reads SRC:DST[:FLAGS][,…]; a relative source is one in dir. Flags are separated by plus signs.
+// Mounts reads SRC:DST[:FLAGS][,…], with flags separated by plus signs. A relative source is relative to dir.
 func Mounts(s, dir string) (list []Mount, err error) {
 	if s == "" {
 		return nil, errors.New("argument required")
@@ -183,7 +183,7 @@ func readMount(s, dir string) (Mount, error) {
 	}
 	for flag := range strings.SplitSeq(parts[2], "+") {
 		if strings.HasPrefix(flag, "x-create=") {
-			continue // targets are always made
+			continue // targets are always created
 		}
 		if !slices.Contains(flags, flag) {
 			return m, fmt.Errorf("unknown flag %q: expected some of %s, with + between them", flag, strings.Join(flags, ", "))
@@ -205,7 +205,8 @@ func (m Mount) String() string {
 	return s
 }
 
-// Name checks the name of a container that is kept. Pyxis lets a word follow that says how an existing one is used; "auto" is what is done.
+// Name checks the name of a container to keep. Pyxis allows a suffix that says how to use an existing container; Sluice always does
+// "auto".
 func Name(s string) (string, error) {
 	name, how, _ := strings.Cut(s, ":")
 	switch {
@@ -221,7 +222,7 @@ func Name(s string) (string, error) {
 	return name, nil
 }
 
-// Env reads the names of variables.
+// Env reads a list of variable names.
 func Env(s string) ([]string, error) {
 	names := strings.Split(s, ",")
 	for _, name := range names {
@@ -235,7 +236,8 @@ func Env(s string) ([]string, error) {
 	return names, nil
 }
 
-// Workdir checks the folder in which tasks begin: one in the container, so that a relative one begins at its root.
+// Workdir checks the initial directory of the tasks. It is a path in the container, so a relative path starts at the container's
+// root.
 func Workdir(s string) (string, error) {
 	switch {
 	case s == "":

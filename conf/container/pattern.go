@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Values are what the patterns of oci.conf(5) are filled with.
+// Values are the values of the replacement symbols of oci.conf(5).
 type Values struct {
 	Command []string // %@
 	Bundle  string   // %b
@@ -15,7 +15,7 @@ type Values struct {
 	Job     uint32   // %j
 	Spool   string   // %m
 	Node    string   // %n
-	PID     int      // %p, of operations on a container that has been started
+	PID     int      // %p, for operations on a running container
 	Root    string   // %r
 	Step    uint32   // %s
 	Task    uint32   // %t
@@ -23,21 +23,21 @@ type Values struct {
 	UID     uint32   // %U
 }
 
-// CheckPattern refuses a pattern with what none of oci.conf(5) has. also are those letters that have a meaning beside %j, %n, %s, %u and
-// %U, which are known before there is a task.
+// CheckPattern rejects symbols that oci.conf(5) does not define. also are the letters valid in addition to %j, %n, %s, %u and %U,
+// which are known before a task exists.
 func CheckPattern(pattern, also string) error {
 	_, err := expand(pattern, func(c byte) (string, bool) { return "", strings.IndexByte("jnsuU"+also, c) >= 0 })
 	return err
 }
 
-// The letters that have a meaning in a pattern, beside those that have one in all.
+// The letters that are valid in a pattern in addition to those valid in every pattern.
 const (
 	InPath = ""        // ContainerPath, MountSpoolDir
 	InRun  = "@bemrt"  // RunTimeCreate, RunTimeQuery, RunTimeRun, RunTimeStart
 	InEnd  = "@bemprt" // RunTimeDelete, RunTimeKill
 )
 
-// Expand fills a pattern in.
+// Expand replaces the symbols of a pattern.
 func (v *Values) Expand(pattern string) (string, error) {
 	return expand(pattern, func(c byte) (string, bool) {
 		switch c {

@@ -1,6 +1,6 @@
-// Package fairtree computes the fair-share factors of Slurm's Fair Tree (https://slurm.schedmd.com/fair_tree.html) from
-// a tree of accounts and users with their shares and usage. At each level whoever has used less of their share comes
-// first; a user's factor is the rank from the end, divided by the number of users. Pure.
+// Package fairtree computes the fair-share factors of Slurm's Fair Tree (https://slurm.schedmd.com/fair_tree.html) from a tree of
+// accounts and users with their shares and usage. At each level, those who have used less of their share come first; a user's
+// factor is the rank counted from the end, divided by the number of users. Pure.
 package fairtree
 
 import (
@@ -10,51 +10,51 @@ import (
 	"strings"
 )
 
-// Node is an account, or a user's place in one.
+// Node is an account, or the association of a user with one.
 type Node struct {
-	ID                       uint32 // of the association; 0: there is none
+	ID                       uint32 // of the association; 0: none
 	Account, User, Partition string // User is empty for an account
 	UID                      uint32
 	Shares                   uint64
-	Parent                   bool               // fairshare=parent; children of such an account count as those of the account above it
-	Used                     map[string]float64 // by resource, times seconds; of users, to which Sum adds that of accounts
-	Left                     map[string]float64 // what running jobs may still use
+	Parent                   bool               // fairshare=parent; children of such an account count as children of the account above it
+	Used                     map[string]float64 // by resource, times seconds; Weigh adds the sum of the children to that of an account
+	Left                     map[string]float64 // upper bound of what running jobs will still use
 	Children                 []*Node
 
-	// from Weigh on
+	// set by Weigh
 	Depth     int     // 0 for the account root
-	Above     *Node   // nil of root
-	Of        uint64  // shares of the level together
-	Norm      float64 // share of the level
+	Above     *Node   // nil for root
+	Of        uint64  // sum of the shares of the level
+	Norm      float64 // share of the level, 0 to 1
 	Usage     float64 // seconds of billing
-	NormUsage float64 // of all usage
-	Effective float64 // of the usage of the level
-	Level     float64 // Norm by Effective; +Inf without usage, 0 without a share
-	Factor    float64 // of users
+	NormUsage float64 // fraction of all usage
+	Effective float64 // fraction of the usage of the level
+	Level     float64 // Norm divided by Effective; +Inf without usage, 0 without a share
+	Factor    float64 // only of users
 }
 
-// Assoc is what is defined of an association. Without a user it is the account's own.
+// Assoc is the definition of an association. Without a user it is that of the account itself.
 type Assoc struct {
 	ID                       uint32
 	Account, User, Partition string
-	Above                    string // of an account: the one above it
+	Above                    string // of an account: its parent
 	Shares                   uint64 // UseParent: fairshare=parent
 }
 
 // UseParent stands for fairshare=parent.
 const UseParent = 1<<31 - 1
 
-// Tree is the accounts and users of a cluster.
+// Tree holds the accounts and users of a cluster.
 type Tree struct {
 	Root     *Node
 	accounts map[string]*Node
 	users    map[[2]string]*Node
-	open     bool // nobody but root is in an account: everybody belongs to root
+	open     bool // no account has members except root, so every user belongs to root
 }
 
 const root = "root"
 
-// New makes the tree of the associations. They may come in any order, and every account has one.
+// New builds the tree from the associations. They may come in any order; every account has one.
 func New(list []Assoc) *Tree {
 	t := &Tree{Root: &Node{Account: root}, accounts: map[string]*Node{}, users: map[[2]string]*Node{}, open: true}
 	t.accounts[root] = t.Root
@@ -86,7 +86,7 @@ func New(list []Assoc) *Tree {
 	return t
 }
 
-// Place is where usage of a user in an account counts; nil where it does not, as there is no such association.
+// Place returns the node that counts the usage of a user in an account, or nil if there is no such association.
 func (t *Tree) Place(account, user string) *Node {
 	key := [2]string{account, user}
 	if n := t.users[key]; n != nil || !t.open {
@@ -101,7 +101,7 @@ func (t *Tree) Place(account, user string) *Node {
 	return t.users[key]
 }
 
-// Known gives a user a place in root where everybody has one; else nil.
+// Known returns the user's node in root if every user has one there, else nil.
 func (t *Tree) Known(user string) *Node {
 	if !t.open {
 		return nil
@@ -109,10 +109,10 @@ func (t *Tree) Known(user string) *Node {
 	return t.Place(root, user)
 }
 
-// Weigh works out the tree; see Node.
+// Weigh computes the results of all nodes; see Node.
 func (t *Tree) Weigh() { t.Root.Weigh() }
 
-// Users calls f for every user's place.
+// Users calls f for the node of every user.
 func (t *Tree) Users(f func(*Node)) {
 	t.Root.Each(func(n *Node) {
 		if n.User != "" {
@@ -127,7 +127,7 @@ func (n *Node) child(account, user string) *Node {
 	return c
 }
 
-// Add counts usage.
+// Add adds usage.
 func (n *Node) Add(used, left map[string]float64) {
 	add(&n.Used, used)
 	add(&n.Left, left)
@@ -150,7 +150,8 @@ func (n *Node) Each(f func(*Node)) {
 	}
 }
 
-// Weigh adds usage up, sorts children (users first, by name) and works out shares and factors of the tree below n. Once for a tree.
+// Weigh sums up usage, sorts children (users first, by name) and computes the shares and factors of the tree below n. Call it once
+// per tree.
 func (n *Node) Weigh() {
 	n.sum(0)
 	n.NormUsage, n.Effective = 1, 1
@@ -186,7 +187,7 @@ func boolean(b bool) int {
 	return 0
 }
 
-// level are the nodes that share what n has: children of accounts with fairshare=parent among them in place of those.
+// level appends the nodes that share what n has. Accounts with fairshare=parent are replaced by their children.
 func (n *Node) level(out []*Node) []*Node {
 	for _, c := range n.Children {
 		if c.User == "" && c.Parent {
@@ -217,14 +218,14 @@ func (n *Node) weigh(all float64) {
 		switch {
 		case c.Norm == 0 && !c.Parent:
 			c.Level = 0
-		case c.Effective == 0 || c.Parent: // users who have no share of their own come first
+		case c.Effective == 0 || c.Parent: // users without a share of their own come first
 			c.Level = math.Inf(1)
 		default:
 			c.Level = c.Norm / c.Effective
 		}
 		c.weigh(all)
 	}
-	for _, c := range n.Children { // who have nothing to share with are shown with what was used
+	for _, c := range n.Children { // accounts without a share of their own are shown with their usage
 		if c.User == "" && c.Parent {
 			c.Of, c.Effective, c.NormUsage = shares, part(c.Usage, n.Usage), part(c.Usage, all)
 		}
@@ -238,11 +239,13 @@ func part(a, b float64) float64 {
 	return a / b
 }
 
-// places are given out while the tree is walked: next is what the next user gets, last what the last one got, both counted from the end.
+// places assigns ranks while rank walks the tree: next is the rank of the next user, last that of the previous one, both counted
+// from the end.
 type places struct{ all, next, last int }
 
-// rank gives the users of a level, and of the levels below it, their factors. Those with the same level of fair share have the same
-// place; accounts that have are ranked as if their members were in one. tied: the level has the place of the user before it.
+// rank assigns factors to the users of a level and of the levels below it. Users with an equal level of fair share get the same
+// factor; accounts with an equal one are ranked as if their members were in a single account. With tied, the level starts at the
+// same rank as the user before it.
 func (p *places) rank(level []*Node, tied bool) {
 	slices.SortStableFunc(level, func(a, b *Node) int {
 		return cmp.Or(cmp.Compare(b.Level, a.Level), boolean(a.User == "")-boolean(b.User == ""))

@@ -1,10 +1,10 @@
 // Package filename expands the replacement symbols of --output, --error and --input (sbatch(1), "filename pattern").
 //
-// The rules were observed on Slurm 22.05 where the man page is silent:
+// Where the man page is silent, the rules were observed on Slurm 22.05:
 //
-//   - a backslash anywhere turns every replacement off, and each backslash then only quotes the character behind it;
-//   - a number pads numeric symbols with zeroes, to at most ten digits; other symbols ignore it;
-//   - a symbol that is not known stays as it is, but loses its percent sign when a number stands between;
+//   - a backslash anywhere disables all replacement, and each backslash then only quotes the next character;
+//   - a number pads numeric symbols with zeros, to at most ten digits; other symbols ignore it;
+//   - an unknown symbol stays as it is, but loses its percent sign if it has a number;
 //   - %J is the job id alone in a batch job, %s is "batch", %a outside an array 4294967294.
 package filename
 
@@ -13,33 +13,33 @@ import (
 	"strings"
 )
 
-// NoTask is what %a gives outside an array (Slurm's NO_VAL).
+// NoTask is the value of %a outside an array (Slurm's NO_VAL).
 const NoTask uint32 = 0xfffffffe
 
-// maxWidth is the largest number of digits that padding gives.
+// maxWidth is the largest number of digits that padding produces.
 const maxWidth = 10
 
-// Null is where output named "none" goes.
+// Null is the file for output to "none".
 const Null = "/dev/null"
 
-// Values are what the symbols stand for.
+// Values are the values of the symbols.
 type Values struct {
 	JobID       uint32 // %j
 	IsArrayTask bool   // the default name is then slurm-%A_%a.out
 	ArrayJobID  uint32 // %A; JobID when 0
 	ArrayTaskID uint32 // %a and %b, when IsArrayTask
-	// TaskUnknown keeps %a and %b as they are: a pending array is one record for all of its tasks.
+	// TaskUnknown keeps %a and %b unexpanded: a pending array is one record for all of its tasks.
 	TaskUnknown bool
-	Step        string // %s, and behind the dot of %J; empty or "batch" for the batch script
+	Step        string // %s, and the part of %J after the dot; empty or "batch" for the batch script
 	JobName     string // %x
 	User        string // %u
-	Host        string // %N, shortened at its first dot
+	Host        string // %N, cut at its first dot
 	NodeIndex   uint32 // %n
 	Task        uint32 // %t
 }
 
-// Output gives the absolute file name for an --output pattern; an empty pattern is Slurm's default.
-// workDir is the job's working folder, to which relative names belong.
+// Output returns the absolute file name for an --output pattern; an empty pattern means Slurm's default. Relative names are
+// relative to workDir, the job's working directory.
 func Output(pattern, workDir string, v Values) string {
 	if pattern == "" {
 		pattern = "slurm-%j.out"
@@ -50,7 +50,7 @@ func Output(pattern, workDir string, v Values) string {
 	return absolute(pattern, workDir, v)
 }
 
-// Error gives the file name for an --error pattern; "" means: the same file as standard output.
+// Error returns the file name for an --error pattern; "" means the same file as standard output.
 func Error(pattern, workDir string, v Values) string {
 	if pattern == "" {
 		return ""
@@ -58,7 +58,7 @@ func Error(pattern, workDir string, v Values) string {
 	return absolute(pattern, workDir, v)
 }
 
-// Input gives the file name for an --input pattern, /dev/null by default.
+// Input returns the file name for an --input pattern, /dev/null by default.
 func Input(pattern, workDir string, v Values) string {
 	if pattern == "" {
 		return Null
@@ -74,7 +74,7 @@ func absolute(pattern, workDir string, v Values) string {
 	if strings.HasPrefix(name, "/") {
 		return name
 	}
-	// Not cleaned: "link/../x" goes where the kernel says, and that depends on what link is.
+	// Not cleaned: the kernel resolves "link/../x", and the result depends on the target of link.
 	return strings.TrimRight(workDir, "/") + "/" + name
 }
 
@@ -97,7 +97,7 @@ func Expand(pattern string, v Values) string {
 	return b.String()
 }
 
-// unquote takes one level of backslashes away.
+// unquote removes one level of backslashes.
 func unquote(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -111,13 +111,13 @@ func unquote(s string) string {
 	return b.String()
 }
 
-// symbol writes what the symbol at the start of s stands for and returns how many bytes of s it took.
+// symbol expands the symbol at the start of s and returns its length in bytes.
 func (v *Values) symbol(b *strings.Builder, s string) int {
 	end := 1
 	for end < len(s) && s[end] >= '0' && s[end] <= '9' {
 		end++
 	}
-	if end == len(s) { // a percent sign, and perhaps digits, at the very end
+	if end == len(s) { // the pattern ends with a percent sign, and perhaps digits
 		b.WriteString(s)
 		return end
 	}
@@ -132,7 +132,7 @@ func (v *Values) symbol(b *strings.Builder, s string) int {
 		b.WriteString(text)
 	case end == 1:
 		b.WriteString(s[:2])
-	default: // Slurm then drops the percent sign and keeps the rest
+	default: // Slurm drops the percent sign and keeps the rest
 		b.WriteString(s[1 : end+1])
 	}
 	return end + 1
@@ -187,7 +187,7 @@ func (v *Values) value(symbol byte) (text string, numeric, known bool) {
 
 func (v *Values) batch() bool { return v.Step == "" || v.Step == "batch" }
 
-// pad fills text with zeroes to the width that digits name, at most maxWidth.
+// pad pads text with zeros to the width in digits, at most maxWidth.
 func pad(text, digits string) string {
 	width := 0
 	for _, d := range digits {

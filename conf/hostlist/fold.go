@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// name is a host name cut in front of the number it ends in.
+// name is a host name split before its trailing number.
 type name struct {
 	prefix string
 	number uint64
-	width  int // digits as written; 0: the name does not end in a number
+	width  int // digits as written; 0 if the name does not end in a number
 }
 
-// padded says that the number was written with zeros in front.
+// padded reports whether the number was written with leading zeros.
 func (n name) padded() bool { return n.width > digits(n.number) }
 
 func digits(n uint64) int {
@@ -41,17 +41,14 @@ func split(s string) name {
 	return name{prefix: s[:i], number: n, width: len(s) - i}
 }
 
-// follows says that n continues a range that ends in last and whose numbers
-// are printed with the given width.
+// follows reports whether n continues a range that ends in last and whose numbers are printed with the given width.
 func (n name) follows(last name, width int) bool {
 	return last.width > 0 && n.width > 0 && n.prefix == last.prefix &&
 		n.number == last.number+1 && n.width == max(width, digits(n.number))
 }
 
-// Fold writes names as one host list, in the order given and with repeated
-// names kept, as `scontrol show hostlist` does: neighbours that count upwards
-// become a range, neighbours with the same text before the number share one
-// bracket. Empty names are left out. Expand gives back names.
+// Fold writes names as one host list, in the given order and with repetitions, as `scontrol show hostlist` does: neighbours that
+// count up become a range, neighbours with the same prefix share one bracket. Empty names are dropped. Expand reverses Fold.
 func Fold(names []string) string {
 	cut := make([]name, 0, len(names))
 	for _, s := range names {
@@ -88,9 +85,8 @@ func FoldSorted(names []string) string {
 	return fold(cut)
 }
 
-// class is the width with which n is printed inside a range: n8 and n10 go
-// together, so do n08 and n10, but n8 and n08 cannot share a range. Names
-// without a number come first.
+// class is the width of n within a range: n8 and n10 can share a range, and so can n08 and n10, but not n8 and n08. Names without a
+// number come first.
 func (n name) class(pads map[string][]int) int {
 	if n.width == 0 {
 		return -1
@@ -152,13 +148,13 @@ func writeGroup(b *strings.Builder, group []name) {
 	b.WriteByte(']')
 }
 
-// Compare orders names as people read them: n2 before n10, a9b1 before a10b1.
-// It is a total order: names that differ only in zeros are ordered by length.
+// Compare orders names naturally: n2 before n10, a9b1 before a10b1. It is a total order: names that differ only in zeros are
+// ordered by length.
 func Compare(a, b string) int {
 	return cmp.Or(natural(a, b), cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 }
 
-// natural compares runs of digits by value and everything else by byte.
+// natural compares runs of digits by value and all other text by byte.
 func natural(a, b string) int {
 	for a != "" && b != "" {
 		da, db := leadingDigits(a), leadingDigits(b)

@@ -1,15 +1,15 @@
 // Package hostlist reads, counts, expands and folds Slurm host lists such as "n[001-010],g[1-2],login".
 //
-// The grammar is that of slurm.conf(5), "NODE CONFIGURATION", and of what `scontrol show hostnames` and `scontrol show
-// hostlist` answer:
+// The grammar is that of slurm.conf(5), "NODE CONFIGURATION", and of the output of `scontrol show hostnames` and `scontrol show
+// hostlist`:
 //
 //	list   = entry { ("," | blank) entry }
 //	entry  = name | { text "[" range { "," range } "]" }
 //	range  = number [ "-" number ]
 //
-// The zeros in front of a range's first number give its width, the leftmost bracket varies slowest, and nothing may
-// follow the last bracket. Where Slurm quietly reads something else than what was written ("n[1-", "n[1 - 2]"), this
-// package refuses and names the character.
+// The leading zeros of a range's first number set its width, the leftmost bracket varies slowest, and nothing may follow the last
+// bracket. Where Slurm silently reads something other than the text ("n[1-", "n[1 - 2]"), this package returns an error that names
+// the character.
 package hostlist
 
 import (
@@ -18,8 +18,7 @@ import (
 	"strconv"
 )
 
-// Limit is how many names one list may stand for. A list is counted before it
-// is expanded, so a hostile one costs no memory.
+// Limit is the maximum number of names in a list. A list is counted before it is expanded, so a hostile one costs no memory.
 const Limit = 65536
 
 const (
@@ -28,11 +27,11 @@ const (
 	maxDigits = 18      // digits of one number, so that it fits an int64
 )
 
-// SyntaxError says what is wrong with a host list, and where.
+// SyntaxError describes an error in a host list and its position.
 type SyntaxError struct {
 	Text string // the whole list
 	Pos  int    // offset in bytes, from 0
-	Msg  string // what is wrong and what would help
+	Msg  string // the error and a remedy
 }
 
 func (e *SyntaxError) Error() string {
@@ -42,9 +41,9 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("cannot read hostlist %q: at character %d: %s", e.Text, e.Pos+1, e.Msg)
 }
 
-// LimitError is the answer to a list that stands for more than Limit names.
+// LimitError reports a list of more than Limit names.
 type LimitError struct {
-	Count uint64 // how many names were asked for; at least this many
+	Count uint64 // number of names; a lower bound
 }
 
 func (e *LimitError) Error() string {
@@ -57,7 +56,7 @@ type span struct {
 	width  int
 }
 
-// part is literal text and, where it has one, the bracket behind it.
+// part is literal text and, if there is one, the bracket after it.
 type part struct {
 	text  string
 	spans []span
@@ -85,7 +84,7 @@ func (e entry) count() uint64 {
 	return n
 }
 
-// size is the length of the longest name of e.
+// size is the length of the longest name in e.
 func (e entry) size() int {
 	n := 0
 	for _, p := range e {
@@ -98,9 +97,8 @@ func (e entry) size() int {
 	return n
 }
 
-// Count says how many names s stands for, repeated ones counted each time. It
-// allocates nothing that grows with that number. The error is a *SyntaxError
-// or, above Limit, a *LimitError.
+// Count returns the number of names in s, repetitions included. Its memory use does not depend on that number. The error is a
+// *SyntaxError or, above Limit, a *LimitError.
 func Count(s string) (int, error) {
 	entries, err := parse(s)
 	if err != nil {
@@ -119,8 +117,7 @@ func count(entries []entry) (int, error) {
 	return int(n), nil
 }
 
-// Expand gives the names s stands for, in the order written, repeated ones
-// included. The empty list has no names. Errors are those of Count.
+// Expand returns the names in s in the order written, repetitions included. The empty list has no names. Errors are those of Count.
 func Expand(s string) ([]string, error) {
 	entries, err := parse(s)
 	if err != nil {
@@ -137,10 +134,10 @@ func Expand(s string) ([]string, error) {
 	return names, nil
 }
 
-// expand appends the names of e. As in Slurm the last bracket changes fastest, after it the first, and then one after the other to
-// the right: a[1-2]b[1-2]c[1-2] is a1b1c1, a1b1c2, a2b1c1, a2b1c2, a1b2c1, …
+// expand appends the names of e. As in Slurm the last bracket varies fastest, then the first, then the others from left to right:
+// a[1-2]b[1-2]c[1-2] is a1b1c1, a1b1c2, a2b1c1, a2b1c2, a1b2c1, …
 func (e entry) expand(names []string) []string {
-	var brackets []int // positions in e, the one that changes slowest first
+	var brackets []int // indices of e, slowest first
 	for i := range e {
 		if e[i].spans != nil {
 			brackets = append(brackets, i)
@@ -174,7 +171,7 @@ func (e entry) expand(names []string) []string {
 	return names
 }
 
-// number is a number of a bracket, and how many digits it is written with.
+// number is a number in a bracket and the number of its digits.
 type number struct {
 	value uint64
 	width int
@@ -189,9 +186,8 @@ func appendNumber(b []byte, n uint64, width int) []byte {
 	return strconv.AppendUint(b, n, 10)
 }
 
-// Split cuts a list at the commas and blanks that are outside brackets, and
-// checks nothing else. It serves lists whose elements are read by somebody
-// else, such as NodeAddr or a list of job ids.
+// Split splits a list at the commas and blanks outside brackets, and checks nothing else. It is for lists whose elements another
+// parser reads, such as NodeAddr or a list of job ids.
 func Split(s string) []string {
 	var out []string
 	depth, start := 0, 0

@@ -107,8 +107,7 @@ func (p *parser) bracket() ([]span, error) {
 	}
 }
 
-// span reads "3" or "003-017" and stops at the ',' or ']' behind it. The
-// caller has made sure that there is a ']'.
+// span reads "3" or "003-017" and stops at the following ',' or ']'. The caller has made sure that there is a ']'.
 func (p *parser) span() (span, error) {
 	start := p.pos
 	lo, err := p.number()

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// maxRanges bounds the elements of one array specification, maxText the bytes
-// of every text that this package reads.
+// maxRanges bounds the elements of one array specification, maxText the bytes of any text that this package reads.
 const (
 	maxRanges = 65536
 	maxText   = 1 << 20
@@ -18,25 +17,23 @@ const (
 // Last at most. Step is at least 1.
 type Range struct{ First, Last, Step uint32 }
 
-// Count says how many indices the range has.
+// Count returns the number of indices in the range.
 func (r Range) Count() uint64 {
 	return uint64(r.Last-r.First)/uint64(r.Step) + 1
 }
 
-// Array is the value of --array as it was written: ranges and the number of
-// tasks that may run at a time. It is never expanded by reading it: a range of
-// four thousand million tasks costs 12 bytes.
+// Array is the value of --array as written: ranges, and the number of tasks that may run at a time. Reading never expands it: a
+// range of four billion tasks costs 12 bytes.
 type Array struct {
 	Ranges   []Range
 	Throttle uint32 // tasks running at a time; 0: no limit
 }
 
-// arrayForms is what a refusal of an array specification ends with.
+// arrayForms ends every error about an array specification.
 const arrayForms = "write indices and ranges by commas, such as 0-31, 1,3,5 or 1-7:2, and %4 behind them for four at a time"
 
-// ParseArray reads the value of sbatch --array: "0-31", "1,3,5", "0-31:2%4".
-// Brackets around it are allowed, as Slurm prints them. Whether the indices
-// are below MaxArraySize is for the caller to see, by Max and Total.
+// ParseArray reads the value of sbatch --array: "0-31", "1,3,5", "0-31:2%4". Brackets around it are allowed, as Slurm prints them.
+// The caller checks the indices against MaxArraySize, with Max and Total.
 func ParseArray(s string) (*Array, error) {
 	fail := func(why string, args ...any) (*Array, error) {
 		return nil, fmt.Errorf("cannot read array %.80q: %s; %s", s, fmt.Sprintf(why, args...), arrayForms)
@@ -85,7 +82,7 @@ func unbracket(s string) string {
 	return s
 }
 
-// parseRange reads "3", "3-9" or "3-9:2"; why says what is wrong.
+// parseRange reads "3", "3-9" or "3-9:2"; why is the error.
 func parseRange(s string) (r Range, why string) {
 	span, step, stepped := strings.Cut(s, ":")
 	first, last, ranged := strings.Cut(span, "-")
@@ -114,8 +111,7 @@ func parseRange(s string) (r Range, why string) {
 	return r, ""
 }
 
-// index reads a task index or another number below 2^32-2, which Slurm keeps
-// for "none".
+// index reads a task index or another number below 2^32-2, which Slurm reserves for "none".
 func index(s string) (uint32, error) {
 	if s == "" || s[0] == '+' {
 		return 0, fmt.Errorf("misses a number")
@@ -127,7 +123,7 @@ func index(s string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// Max gives the largest index.
+// Max returns the largest index.
 func (a *Array) Max() uint32 {
 	var n uint32
 	for _, r := range a.Ranges {
@@ -136,7 +132,7 @@ func (a *Array) Max() uint32 {
 	return n
 }
 
-// Total gives the number of tasks if no index is named twice: an upper bound.
+// Total returns the number of tasks if no index is repeated: an upper bound.
 func (a *Array) Total() uint64 {
 	var n uint64
 	for _, r := range a.Ranges {
@@ -145,12 +141,11 @@ func (a *Array) Total() uint64 {
 	return n
 }
 
-// MaxSpans bounds the parts of a Set that is read: runs of indices that do not
-// touch. A range with a step has one for each of its indices.
+// MaxSpans bounds the parts of a Set when it is read: runs of adjacent indices. A range with a step has one part per index.
 const MaxSpans = 32768
 
-// Set gives the indices, each once. It refuses, without allocating, where
-// Total exceeds limit, or the set could have more than MaxSpans parts.
+// Set returns the indices, each once. It fails, without allocating, if Total exceeds limit or the set could have more than MaxSpans
+// parts.
 func (a *Array) Set(limit int) (Set, error) {
 	if n := a.Total(); n > uint64(max(limit, 0)) {
 		return nil, fmt.Errorf("cannot make an array of %d tasks: the limit is %d", n, limit)
@@ -161,8 +156,7 @@ func (a *Array) Set(limit int) (Set, error) {
 	return a.Made(), nil
 }
 
-// Made is Set of what was bounded when it was made: the tasks that a record
-// stands for.
+// Made is Set for an array whose size was checked when it was stored, such as the tasks of a record.
 func (a *Array) Made() Set {
 	spans := make([]Span, 0, a.spans())
 	for _, r := range a.Ranges {
@@ -177,7 +171,7 @@ func (a *Array) Made() Set {
 	return normal(spans)
 }
 
-// spans is how many parts a Set of the array has at most.
+// spans is the maximum number of parts in a Set of the array.
 func (a *Array) spans() (n uint64) {
 	for _, r := range a.Ranges {
 		if r.Step == 1 {
@@ -189,7 +183,7 @@ func (a *Array) spans() (n uint64) {
 	return n
 }
 
-// String writes the specification back, range by range.
+// String formats the specification, range by range.
 func (a *Array) String() string {
 	var b strings.Builder
 	for i, r := range a.Ranges {
@@ -210,9 +204,8 @@ func (a *Array) String() string {
 	return b.String()
 }
 
-// FormatTasks writes the tasks of an array with its throttle as scontrol
-// prints ArrayTaskId, "1,3,5,7%1", the tasks cut to limit bytes as in
-// Set.Format.
+// FormatTasks writes the tasks of an array with its throttle as scontrol prints ArrayTaskId: "1,3,5,7%1". The tasks are cut to
+// limit bytes as in Set.Format.
 func FormatTasks(tasks Set, throttle uint32, limit int) string {
 	if throttle == 0 {
 		return tasks.Format(limit)

@@ -6,16 +6,14 @@ import (
 	"strings"
 )
 
-// MaxDependencies is how many conditions one job may have; MaxWithCorr is how
-// many where aftercorr is among them: the record of an array is then split,
-// and each part has all the conditions.
+// MaxDependencies is the maximum number of conditions of a job. MaxWithCorr is the maximum if aftercorr is among them: the record
+// of an array is then split, and each part carries all conditions.
 const (
 	MaxDependencies = 32768
 	MaxWithCorr     = 1024
 )
 
-// maxDependency bounds the text of a dependency, in bytes: 32,768 conditions
-// written one by one.
+// maxDependency bounds the text of a dependency, in bytes: 32,768 conditions written out.
 const maxDependency = 2 << 20
 
 // Kind is a kind of dependency, in Slurm's spelling.
@@ -23,40 +21,37 @@ type Kind string
 
 // The kinds of sbatch(1) --dependency.
 const (
-	After      Kind = "after"      // the other job has begun or was cancelled
+	After      Kind = "after"      // the other job has started or was cancelled
 	AfterAny   Kind = "afterany"   // it has ended
 	AfterOK    Kind = "afterok"    // it has ended with exit code 0
-	AfterNotOK Kind = "afternotok" // it has ended, but not so
+	AfterNotOK Kind = "afternotok" // it has ended, but not with exit code 0
 	AfterCorr  Kind = "aftercorr"  // the task with the same index has ended with exit code 0
-	Singleton  Kind = "singleton"  // no other job of this user has this name
+	Singleton  Kind = "singleton"  // no other job of the user has the same name
 )
 
-// Condition is one thing that has to happen. Job is 0 for Singleton.
+// Condition is one event to wait for. Job is 0 for Singleton.
 type Condition struct {
 	Kind Kind
 	Job  uint32
-	// Task is the task of an array that is meant where HasTask; otherwise the
-	// condition is about the whole job.
+	// Task is the array task, if HasTask; otherwise the condition is about the whole job.
 	Task    uint32
 	HasTask bool
 	// DelayMin is for After: minutes after the start.
 	DelayMin uint32
 }
 
-// Dependency is the value of --dependency: all conditions, or with Any one of
-// them, have to hold. The zero value is no dependency.
+// Dependency is the value of --dependency: all conditions must hold, or with Any one of them. The zero value is no dependency.
 type Dependency struct {
 	Conditions []Condition
 	Any        bool
 }
 
-// dependencyForms is what a refusal ends with.
+// dependencyForms ends every error about a dependency.
 const dependencyForms = "write kind:id[:id…] by ',' (all of them) or '?' (one of them), where kind is after, afterany, afterok, " +
 	"afternotok or aftercorr, or singleton"
 
-// ParseDependency reads "afterok:1:2,afterany:3_4", "after:5+10",
-// "afterok:1?singleton"; a bare id means afterany. The empty text is no
-// dependency. A condition given twice counts once.
+// ParseDependency reads "afterok:1:2,afterany:3_4", "after:5+10", "afterok:1?singleton"; a bare id means afterany. The empty text
+// is no dependency. Repeated conditions count once.
 func ParseDependency(s string) (Dependency, error) {
 	fail := func(why string, args ...any) (Dependency, error) {
 		return Dependency{}, fmt.Errorf("cannot read dependency %.80q: %s; %s", s, fmt.Sprintf(why, args...), dependencyForms)
@@ -100,7 +95,7 @@ func separators(s string) (comma, question bool) {
 	return len(splitOutside(s, ",")) > 1, strings.Contains(s, "?")
 }
 
-// splitOutside cuts s at each byte of seps that is not within brackets.
+// splitOutside splits s at each byte of seps outside brackets.
 func splitOutside(s, seps string) []string {
 	var out []string
 	depth, start := 0, 0
@@ -180,7 +175,7 @@ func parseCondition(kind Kind, s string) (out []Condition, why string) {
 	return out, ""
 }
 
-// String writes the condition without its state: "afterok:12_3", "after:5+10".
+// String formats the condition without its state: "afterok:12_3", "after:5+10".
 func (c Condition) String() string {
 	if c.Kind == Singleton {
 		return string(c.Kind)
@@ -195,13 +190,13 @@ func (c Condition) String() string {
 	return string(b)
 }
 
-// String writes the dependency as ParseDependency reads it.
+// String formats the dependency as ParseDependency reads it.
 func (d Dependency) String() string {
 	return d.Format(Condition.String)
 }
 
-// Format writes the dependency with each condition as write gives it: squeue
-// puts "(unfulfilled)" behind each, and "_*" behind the id of an array.
+// Format formats the dependency, using write for each condition: squeue appends "(unfulfilled)" to each, and "_*" to the id of an
+// array.
 func (d Dependency) Format(write func(Condition) string) string {
 	sep := ","
 	if d.Any {

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// Step numbers that are not counted from 0, as slurm.h names them.
+// Special step numbers, named as in slurm.h.
 const (
 	StepInteractive uint32 = 0xfffffffa
 	StepBatch       uint32 = 0xfffffffb
 	StepExtern      uint32 = 0xfffffffc
-	// StepNone says that an ID names no step.
+	// StepNone means that an ID names no step.
 	StepNone uint32 = 0xfffffffe
 )
 
 var stepNames = map[uint32]string{StepInteractive: "interactive", StepBatch: "batch", StepExtern: "extern"}
 
-// StepName writes a step number as sacct does: "0", "batch", "extern".
+// StepName formats a step number as sacct does: "0", "batch", "extern".
 func StepName(step uint32) string {
 	if name, ok := stepNames[step]; ok {
 		return name
@@ -38,21 +38,21 @@ type ID struct {
 	AllTasks bool
 	// Het is the component of a heterogeneous job, "12+1"; -1: none.
 	Het int
-	// Step is StepNone where no step is named.
+	// Step is StepNone if the ID names no step.
 	Step uint32
 }
 
-// Job makes the ID of a whole job.
+// Job returns the ID of a whole job.
 func Job(job uint32) ID { return ID{Job: job, Het: -1, Step: StepNone} }
 
-// Task makes the ID of one task of an array.
+// Task returns the ID of one task of an array.
 func Task(job, task uint32) ID {
 	id := Job(job)
 	id.Tasks = &Array{Ranges: []Range{{task, task, 1}}}
 	return id
 }
 
-// Task gives the task that the ID names; false where it names none or several.
+// Task returns the task that the ID names; false if it names none or several.
 func (id ID) Task() (uint32, bool) {
 	if id.Tasks == nil || len(id.Tasks.Ranges) != 1 || id.Tasks.Ranges[0].First != id.Tasks.Ranges[0].Last {
 		return 0, false
@@ -60,7 +60,7 @@ func (id ID) Task() (uint32, bool) {
 	return id.Tasks.Ranges[0].First, true
 }
 
-// String writes the ID as squeue does. Task lists stay in brackets.
+// String formats the ID as squeue does. Task lists stay in brackets.
 func (id ID) String() string {
 	var b strings.Builder
 	b.WriteString(strconv.FormatUint(uint64(id.Job), 10))
@@ -81,8 +81,8 @@ func (id ID) String() string {
 	return b.String()
 }
 
-// Parse reads one ID: N, N_task, N_[tasks], N_*, N+component, each of them
-// with .step behind it, where step is a number, batch, extern or interactive.
+// Parse reads one ID: N, N_task, N_[tasks], N_*, N+component, each optionally followed by .step, which is a number, batch, extern
+// or interactive.
 func Parse(s string) (ID, error) {
 	fail := func(why string) (ID, error) {
 		return ID{}, fmt.Errorf("cannot read job id %.80q: %s; write 12, 12_3, 12_[1-3], 12.0 or 12.batch", s, why)
@@ -123,7 +123,7 @@ func Parse(s string) (ID, error) {
 	return id, nil
 }
 
-// readTasks reads what follows "_" and gives what follows the tasks.
+// readTasks reads the tasks after "_" and returns the rest of the text.
 func (id *ID) readTasks(s string) (rest, why string) {
 	switch {
 	case strings.HasPrefix(s, "*"):
@@ -163,8 +163,7 @@ func readStep(s string) (uint32, bool) {
 // maxIDs bounds the elements of one list.
 const maxIDs = 65536
 
-// ParseList reads IDs by commas: "12,13_[1,3],14.0". The empty text is an
-// empty list.
+// ParseList reads IDs separated by commas: "12,13_[1,3],14.0". The empty text is an empty list.
 func ParseList(s string) ([]ID, error) {
 	if len(s) > maxText {
 		return nil, fmt.Errorf("cannot read job ids: more than %d bytes", maxText)

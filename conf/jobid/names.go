@@ -6,22 +6,18 @@ import (
 	"sort"
 )
 
-// What one request may name. Membership is decided by a binary search among
-// the plain ranges of an array and a division for each of its stepped ones.
+// Limits of one request. A lookup is a binary search in the plain ranges of an array and a division for each of its stepped ones.
 const (
-	// MaxNamedRanges bounds the ranges of all ids of a request together; a
-	// single task is a range.
+	// MaxNamedRanges bounds the ranges of all ids in a request together; a single task counts as a range.
 	MaxNamedRanges = 65536
-	// MaxNamedSteps bounds the ranges with a step that are named of one array.
+	// MaxNamedSteps bounds the ranges with a step per array.
 	MaxNamedSteps = 256
-	// fewTasks is up to how many tasks a stepped range is written out: for
-	// these that is the smaller form.
+	// fewTasks is the largest number of tasks for which a stepped range is written out, because that is then the smaller form.
 	fewTasks = 8
 )
 
-// Names are the jobs and tasks that a request names, with stepped ranges kept
-// as (first, last, step): "1_[0-8388606:2]" takes 12 bytes, not one span for
-// each index. The zero value names nothing. Add everything, Sort, then ask.
+// Names are the jobs and tasks that a request names, with stepped ranges kept as (first, last, step): "1_[0-8388606:2]" takes 12
+// bytes instead of one span per index. The zero value names nothing. Call Add for everything, then Sort, then query.
 type Names struct {
 	whole  map[uint32]struct{}
 	tasks  map[uint32]*Tasks
@@ -34,8 +30,7 @@ type Tasks struct {
 	stepped []Range
 }
 
-// Add takes in what an id names. It refuses what goes beyond the bounds; then
-// what was added so far is of no use.
+// Add adds the jobs and tasks of an id. It fails beyond the limits; what has been added is then unusable.
 func (n *Names) Add(id ID) error {
 	if n.whole == nil {
 		n.whole, n.tasks = map[uint32]struct{}{}, map[uint32]*Tasks{}
@@ -67,7 +62,7 @@ func (n *Names) Add(id ID) error {
 	return nil
 }
 
-// add puts a range behind the others; Sort brings them into order.
+// add appends a range; Sort restores the order.
 func (t *Tasks) add(r Range) {
 	switch {
 	case r.Step == 1 || r.First == r.Last:
@@ -86,8 +81,7 @@ func (t *Tasks) add(r Range) {
 	}
 }
 
-// join extends a range by another one of the same indices modulo the same
-// step, if they overlap or touch.
+// join extends a range by another one with the same step and phase, if they overlap or touch.
 func (r *Range) join(o Range) bool {
 	if r.Step != o.Step || r.First%r.Step != o.First%o.Step ||
 		uint64(o.First) > uint64(r.Last)+uint64(r.Step) || uint64(r.First) > uint64(o.Last)+uint64(o.Step) {
@@ -115,7 +109,7 @@ func (r Range) meets(s Span) bool {
 	return next <= uint64(min(s.Last, r.Last))
 }
 
-// Sort brings what was added into order; Tasks may be asked from then on.
+// Sort orders what was added; queries need it.
 func (n *Names) Sort() {
 	for _, t := range n.tasks {
 		t.spans = normal(t.spans)
@@ -128,11 +122,10 @@ func (n *Names) Whole(job uint32) bool {
 	return ok
 }
 
-// Tasks are those that are named of an array; nil: none are.
+// Tasks returns the named tasks of an array, or nil.
 func (n *Names) Tasks(array uint32) *Tasks { return n.tasks[array] }
 
-// Jobs are the jobs that are named without tasks, ascending; Arrays those
-// that are named in any way.
+// Jobs returns the jobs named without tasks, ascending; Arrays those named in any way.
 func (n *Names) Jobs() []uint32 { return keys(n.whole) }
 
 // Arrays: see Jobs.
@@ -151,12 +144,12 @@ func keys[V any](m map[uint32]V) []uint32 {
 	return list
 }
 
-// Has reports whether a task is among them.
+// Has reports whether task is among them.
 func (t *Tasks) Has(task uint32) bool {
 	return t.spans.Has(task) || slices.ContainsFunc(t.stepped, func(r Range) bool { return r.has(task) })
 }
 
-// Meet reports whether any task of a set is among them. It stops at the first.
+// Meet reports whether any task of a set is among them. It stops at the first match.
 func (t *Tasks) Meet(s Set) bool {
 	for _, p := range s {
 		i := sort.Search(len(t.spans), func(i int) bool { return t.spans[i].Last >= p.First })

@@ -12,12 +12,11 @@ import (
 // Span is a run of task indices, both ends included.
 type Span struct{ First, Last uint32 }
 
-// Set is a set of task indices: spans in ascending order, none touching the
-// next. The zero value is empty. Its operations give new sets and leave their
-// arguments alone, so a Set can be shared.
+// Set is a set of task indices: spans in ascending order that do not touch. The zero value is empty. Operations return new sets and
+// leave their arguments unchanged, so a Set can be shared.
 type Set []Span
 
-// SetOf makes a set of the given indices, in any order and with repetitions.
+// SetOf returns the set of the given indices, which may be in any order and repeated.
 func SetOf(tasks ...uint32) Set {
 	spans := make([]Span, len(tasks))
 	for i, t := range tasks {
@@ -26,10 +25,10 @@ func SetOf(tasks ...uint32) Set {
 	return normal(spans)
 }
 
-// normal sorts spans and joins those that overlap or touch. It changes them.
+// normal sorts spans and joins those that overlap or touch. It modifies its argument.
 func normal(spans []Span) Set {
 	byFirst := func(a, b Span) int { return cmp.Compare(a.First, b.First) }
-	if !slices.IsSortedFunc(spans, byFirst) { // most are
+	if !slices.IsSortedFunc(spans, byFirst) { // most are sorted
 		slices.SortFunc(spans, byFirst)
 	}
 	out := Set(spans[:0])
@@ -43,7 +42,7 @@ func normal(spans []Span) Set {
 	return out
 }
 
-// Count says how many indices are in the set.
+// Count returns the number of indices in the set.
 func (s Set) Count() uint64 {
 	var n uint64
 	for _, p := range s {
@@ -52,13 +51,13 @@ func (s Set) Count() uint64 {
 	return n
 }
 
-// Has says whether task is in the set.
+// Has reports whether task is in the set.
 func (s Set) Has(task uint32) bool {
 	i := sort.Search(len(s), func(i int) bool { return s[i].Last >= task })
 	return i < len(s) && s[i].First <= task
 }
 
-// Min gives the smallest index; false for the empty set.
+// Min returns the smallest index; false for the empty set.
 func (s Set) Min() (uint32, bool) {
 	if len(s) == 0 {
 		return 0, false
@@ -66,7 +65,7 @@ func (s Set) Min() (uint32, bool) {
 	return s[0].First, true
 }
 
-// Max gives the largest index; false for the empty set.
+// Max returns the largest index; false for the empty set.
 func (s Set) Max() (uint32, bool) {
 	if len(s) == 0 {
 		return 0, false
@@ -74,18 +73,18 @@ func (s Set) Max() (uint32, bool) {
 	return s[len(s)-1].Last, true
 }
 
-// With is the union of s and other.
+// With returns the union of s and other.
 func (s Set) With(other Set) Set {
 	return normal(slices.Concat(s, other))
 }
 
-// Union is what any of the sets has.
+// Union returns the union of all sets.
 func Union(sets ...Set) Set {
 	return normal(slices.Concat(sets...))
 }
 
-// Common is what both sets have. It takes as long as the smaller one has
-// parts, times the logarithm of the larger one, and as long as its result.
+// Common returns the intersection. It takes time proportional to the parts of the smaller set, times the logarithm of the larger
+// one's, plus the size of the result.
 func (s Set) Common(other Set) Set {
 	if len(s) > len(other) {
 		s, other = other, s
@@ -100,7 +99,7 @@ func (s Set) Common(other Set) Set {
 	return out
 }
 
-// Without is s less what is in other.
+// Without returns s minus other.
 func (s Set) Without(other Set) Set {
 	var out Set
 	j := 0
@@ -137,9 +136,8 @@ func (s Set) All() func(yield func(uint32) bool) {
 	}
 }
 
-// step gives the distance of the indices where Slurm writes the whole set as
-// first-last:step, otherwise 0: at least six indices, the same distance of two
-// or more apart, and with a distance of two at least seven.
+// step returns the distance of the indices if Slurm writes the whole set as first-last:step, otherwise 0. That takes at least six
+// indices at the same distance of two or more; at a distance of two at least seven.
 func (s Set) step() uint32 {
 	if len(s) < 6 || s[0].First != s[0].Last {
 		return 0
@@ -156,12 +154,11 @@ func (s Set) step() uint32 {
 	return step
 }
 
-// String writes the set as scontrol prints ArrayTaskId: "0-31", "1,3,5-7",
-// "0-30:2".
+// String formats the set as scontrol prints ArrayTaskId: "0-31", "1,3,5-7", "0-30:2".
 func (s Set) String() string { return s.Format(0) }
 
-// Format is String cut to at most limit bytes (0: no limit): elements that do
-// not fit become "...". Slurm's own limit is 63, SLURM_BITSTR_LEN less one.
+// Format is String cut to at most limit bytes (0: no limit): elements that do not fit become "...". Slurm's own limit is 63,
+// SLURM_BITSTR_LEN minus one.
 func (s Set) Format(limit int) string {
 	if step := s.step(); step > 0 {
 		return fmt.Sprintf("%d-%d:%d", s[0].First, s[len(s)-1].Last, step)
@@ -171,7 +168,7 @@ func (s Set) Format(limit int) string {
 	if limit == 0 {
 		b.Grow(6 * len(s))
 	}
-	fits := 0 // bytes after which "..." still fits
+	fits := 0 // length up to which "..." still fits
 	for i, p := range s {
 		if i > 0 {
 			b.WriteByte(',')

@@ -1,5 +1,5 @@
-// Package keydoc has a sentence for each key of slurm.conf and the files beside it, for docs/configuration.md and the
-// manual pages. No program links it.
+// Package keydoc has a sentence for each key of slurm.conf and the files beside it, for docs/configuration.md and the manual pages.
+// No program links it.
 package keydoc
 
 import (
@@ -28,5 +28,5 @@ var meanings = sync.OnceValue(func() map[string]map[string]string {
 	return all
 })
 
-// Meaning is what a key of a table (conf.KeyTable) means, "" for one without effect.
+// Meaning describes a key of a table (conf.KeyTable); "" for a key without effect.
 func Meaning(table, key string) string { return meanings()[table][key] }

@@ -1,6 +1,5 @@
-// Package slurmargs parses the command lines of slurmctld(8) and slurmd(8), which wrappers and units written for Slurm's
-// daemons use. Options of one letter may be written together (-Dvvv) and with their value (-f/etc/slurm.conf, -n-5), as
-// getopt(3) reads them.
+// Package slurmargs parses the command lines of slurmctld(8) and slurmd(8), which wrappers and units written for Slurm's daemons
+// use. As in getopt(3), one-letter options may be joined (-Dvvv) and may have their value attached (-f/etc/slurm.conf, -n-5).
 package slurmargs
 
 import (
@@ -8,15 +7,15 @@ import (
 	"strings"
 )
 
-// Options are the letters that a daemon has, and which of them take a value; Long are its other options, which may begin with one dash, and
-// Bare those of them that take no value.
+// Options are the one-letter options of a daemon; those in Values take a value. Long are its other options, which may also begin
+// with a single dash; those in Bare take no value.
 type Options struct {
 	Flags, Values string
 	Long, Bare    []string
 }
 
-// Split writes each option apart, up to "--" or a subcommand, whose options are its own: that is the first argument which is neither an
-// option nor the value of one. What it does not know stays as it is, as does "-" alone, a value.
+// Split separates joined options. It stops at "--" or at a subcommand, the first argument that is neither an option nor a value,
+// because options after that belong to the subcommand. Unknown options are kept as they are, and so is "-", which is a value.
 func (o Options) Split(args []string) (out []string) {
 	mayBeValue := false
 	for i := 0; i < len(args); i++ {
@@ -42,7 +41,7 @@ func (o Options) Split(args []string) (out []string) {
 			i++
 			out = append(out, args[i])
 		}
-		mayBeValue = !joined && slices.Equal(parts, []string{arg}) && !o.bare(name) && !wantsValue // not known here
+		mayBeValue = !joined && slices.Equal(parts, []string{arg}) && !o.bare(name) && !wantsValue // unknown option
 	}
 	return out
 }
@@ -52,7 +51,7 @@ func (o Options) bare(name string) bool {
 	return slices.Contains(o.Bare, name) || len(name) == 1 && strings.Contains(o.Flags, name)
 }
 
-// letters takes one argument apart. wantsValue: the next argument is the value of the last letter.
+// letters splits one argument. wantsValue: the next argument is the value of the last letter.
 func (o Options) letters(arg string) (out []string, wantsValue bool) {
 	for i, c := range arg[1:] {
 		rest := arg[1+i+1:]
@@ -70,7 +69,7 @@ func (o Options) letters(arg string) (out []string, wantsValue bool) {
 	return out, false
 }
 
-// Level is SlurmctldDebug or SlurmdDebug as a number of -v says it: verbose, debug, debug2, …; "" without any.
+// Level converts a count of -v to SlurmctldDebug or SlurmdDebug: verbose, debug, debug2, …; "" for 0.
 func Level(v int) string {
 	names := []string{"", "verbose", "debug", "debug2", "debug3", "debug4", "debug5"}
 	return names[max(0, min(v, len(names)-1))]

@@ -1,8 +1,8 @@
 // Package timespec reads and writes durations ("1-02:30:00", "90", "UNLIMITED") and moments ("teatime", "now+1hour",
 // "2027-01-02T03:04").
 //
-// Durations follow sbatch(1) --time, moments sbatch(1) --begin and sacct(1) "TIME FORMATS". Where Slurm 22.05 takes a
-// malformed text for something else ("-5" for 8,000 years, 30 February for 2 March), this package refuses it.
+// Durations follow sbatch(1) --time, moments sbatch(1) --begin and sacct(1) "TIME FORMATS". Where Slurm 22.05 misreads a malformed
+// text ("-5" as 8,000 years, 30 February as 2 March), this package returns an error.
 package timespec
 
 import (
@@ -11,23 +11,21 @@ import (
 	"strings"
 )
 
-// Unlimited is the number of seconds, or of minutes, that stands for no limit.
+// Unlimited, in seconds or minutes, means no limit.
 const Unlimited int64 = -1
 
-// maxMinutes is the longest duration that can be written as a number: 136
-// years, what Slurm can hold in 32 bits of seconds.
+// maxMinutes is the longest duration that can be written as a number: 136 years, the most that fits Slurm's 32 bits of seconds.
 const maxMinutes = 71582787
 
-// durationForms is what every refusal of a duration ends with.
+// durationForms ends every error about a duration.
 const durationForms = "write minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]] or UNLIMITED"
 
 func durationError(s, why string) error {
 	return fmt.Errorf("cannot read duration %.80q: %s; %s", s, why, durationForms)
 }
 
-// ParseSeconds reads a duration and gives seconds, or Unlimited for UNLIMITED,
-// INFINITE (in any case) and -1. The forms are m, m:s, h:m:s, d-h, d-h:m and
-// d-h:m:s; a part may exceed its usual range ("90:00", "1-25").
+// ParseSeconds reads a duration and returns seconds, or Unlimited for UNLIMITED, INFINITE (in any case) and -1. The forms are m,
+// m:s, h:m:s, d-h, d-h:m and d-h:m:s; a part may exceed its usual range ("90:00", "1-25").
 func ParseSeconds(s string) (int64, error) {
 	switch strings.ToUpper(s) {
 	case "UNLIMITED", "INFINITE", "-1":
@@ -62,9 +60,8 @@ func ParseSeconds(s string) (int64, error) {
 	return total, nil
 }
 
-// ParseMinutes reads a duration and gives minutes, seconds rounded up as
-// slurm.conf(5) says of MaxTime and sbatch(1) of --time, or Unlimited. Some of
-// Slurm's options take 0 for no limit; that is for the caller to decide.
+// ParseMinutes reads a duration and returns minutes, or Unlimited. Seconds are rounded up, as in slurm.conf(5) MaxTime and
+// sbatch(1) --time. Some of Slurm's options use 0 for no limit; the caller decides.
 func ParseMinutes(s string) (int64, error) {
 	sec, err := ParseSeconds(s)
 	if err != nil || sec == Unlimited {
@@ -73,7 +70,7 @@ func ParseMinutes(s string) (int64, error) {
 	return (sec + 59) / 60, nil
 }
 
-// number reads one part of a duration; why is empty when it is well formed.
+// number reads one part of a duration; why is empty if it is well formed.
 func number(s string) (n int64, why string) {
 	if s == "" {
 		return 0, "a number is missing"
@@ -89,12 +86,11 @@ func number(s string) (n int64, why string) {
 	return 0, fmt.Sprintf("%.20s is too large", s)
 }
 
-// year is the longest time, in seconds, that squeue prints as a figure.
+// year is the longest time, in seconds, that squeue prints.
 const year = 365 * 86400
 
-// Elapsed writes seconds as squeue prints TIME and sinfo TIMELIMIT: "0:05",
-// "30:00", "1:00:00", "1-02:03:04". Unlimited is "UNLIMITED"; what is negative
-// otherwise or longer than a year is "INVALID", as in squeue.
+// Elapsed formats seconds as squeue prints TIME and sinfo TIMELIMIT: "0:05", "30:00", "1:00:00", "1-02:03:04". Unlimited is
+// "UNLIMITED"; other negative values and values above a year are "INVALID", as in squeue.
 func Elapsed(seconds int64) string {
 	switch {
 	case seconds == Unlimited:
@@ -112,8 +108,8 @@ func Elapsed(seconds int64) string {
 	return fmt.Sprintf("%d:%02d", m, s)
 }
 
-// Clock writes seconds as scontrol and sacct do: "00:30:00", "1-02:03:04".
-// Unlimited is "UNLIMITED"; what is negative otherwise is "INVALID".
+// Clock formats seconds as scontrol and sacct do: "00:30:00", "1-02:03:04". Unlimited is "UNLIMITED"; other negative values are
+// "INVALID".
 func Clock(seconds int64) string {
 	switch {
 	case seconds == Unlimited:

@@ -6,22 +6,21 @@ import (
 	"time"
 )
 
-// Layout is how Slurm prints a moment, in local time and without a zone.
+// Layout is how Slurm prints a moment: local time, without a zone.
 const Layout = "2006-01-02T15:04:05"
 
-// Direction says which day a moment without one belongs to.
+// Direction says which day is meant if a moment has none.
 type Direction int
 
 const (
-	// Future is for --begin and --deadline: a clock time that has passed
-	// today means tomorrow, a day that has passed this year means next year.
+	// Future is for --begin and --deadline: a clock time that has passed today means tomorrow, a day that has passed this year
+	// means next year.
 	Future Direction = iota
-	// Past is for sacct -S and -E: a clock time means today, a day that is
-	// still to come this year means last year.
+	// Past is for sacct -S and -E: a clock time means today, a day that is still to come this year means last year.
 	Past
 )
 
-// MomentError says what is wrong with a moment, and where.
+// MomentError describes an error in a moment and its position.
 type MomentError struct {
 	Text string
 	Pos  int // offset in bytes, from 0
@@ -35,15 +34,15 @@ func (e *MomentError) Error() string {
 const momentForms = "write HH:MM[:SS][AM|PM], MMDD[YY], MM/DD[/YY], YYYY-MM-DD[THH:MM[:SS]], today, tomorrow, midnight, noon, " +
 	"elevenses, fika, teatime or now[+count[seconds|minutes|hours|days|weeks]]"
 
-// moments are the names of clock times, as hours.
+// clockNames are the names of clock times, as hours.
 var clockNames = map[string]int{"midnight": 0, "elevenses": 11, "noon": 12, "fika": 15, "teatime": 16}
 
 var unitSeconds = map[string]int64{"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
 
-// maxShift is how far now+count may reach: 100 years.
+// maxShift is the largest offset of now+count: 100 years.
 const maxShift = 100 * 366 * 86400
 
-// moment collects what has been read of the text so far.
+// moment is the state of the parser.
 type moment struct {
 	text string
 	pos  int
@@ -57,11 +56,9 @@ type moment struct {
 	day             int
 }
 
-// ParseMoment reads one of the forms of sbatch(1) --begin; a day and a clock
-// time may stand together in either order, with a blank, '-' or 'T' between
-// them ("12/25 10:00", "noon-tomorrow"). Days and clock times are meant in
-// loc. now+count is counted in seconds of real time. The result has whole
-// seconds and is in loc. "uts" and a number are seconds since 1970. It depends on its arguments alone.
+// ParseMoment reads one of the forms of sbatch(1) --begin. A day and a clock time may be combined in either order, with a blank,
+// '-' or 'T' between them ("12/25 10:00", "noon-tomorrow"), and are in loc. now+count counts seconds of real time. "uts" and a
+// number are seconds since 1970. The result has whole seconds and is in loc. It depends on the arguments alone.
 func ParseMoment(text string, now time.Time, loc *time.Location, dir Direction) (time.Time, error) {
 	m := &moment{text: text}
 	t, err := m.parse(now.In(loc).Truncate(time.Second), loc, dir)
@@ -71,7 +68,7 @@ func ParseMoment(text string, now time.Time, loc *time.Location, dir Direction) 
 	return t, err
 }
 
-// minYear and maxYear are those of which all moments can be told in nanoseconds since 1970, with 64 bits.
+// minYear and maxYear bound the years in which every moment fits 64 bits of nanoseconds since 1970.
 const minYear, maxYear = 1678, 2261
 
 func (m *moment) parse(now time.Time, loc *time.Location, dir Direction) (time.Time, error) {
@@ -111,7 +108,7 @@ func (m *moment) blanks() {
 	}
 }
 
-// skip passes one byte of set, unless it begins a word such as "today".
+// skip consumes one byte of set, unless it begins a word such as "today".
 func (m *moment) skip(set string) {
 	if m.pos == len(m.text) || strings.IndexByte(set, upper(m.text[m.pos])) < 0 {
 		return
@@ -130,7 +127,7 @@ func upper(c byte) byte {
 
 func letter(c byte) bool { return upper(c) >= 'A' && upper(c) <= 'Z' }
 
-// word passes w, in any case.
+// word consumes w, in any case.
 func (m *moment) word(w string) bool {
 	end := m.pos + len(w)
 	if end > len(m.text) || !strings.EqualFold(m.text[m.pos:end], w) {
@@ -140,7 +137,7 @@ func (m *moment) word(w string) bool {
 	return true
 }
 
-// digits passes a run of at most max digits and gives its value and length.
+// digits consumes a run of at most max digits and returns its value and length.
 func (m *moment) digits(max int) (value, n int) {
 	for n < max && m.pos < len(m.text) && m.text[m.pos] >= '0' && m.text[m.pos] <= '9' {
 		value = value*10 + int(m.text[m.pos]-'0')
@@ -183,12 +180,12 @@ func (m *moment) token(now time.Time) error {
 	return m.fail(start, "%s", momentForms)
 }
 
-// clockBehind reports whether "-HH:" follows and not the month of a year.
+// clockBehind reports whether "-HH:" follows, rather than the month after a year.
 func (m *moment) clockBehind() bool {
 	return m.pos+3 < len(m.text) && (m.text[m.pos+2] == ':' || m.text[m.pos+3] == ':')
 }
 
-// seconds reads what follows "uts": seconds since 1970, after the eleventh of January of that year.
+// seconds reads the number after "uts", seconds since 1970: at least 1000000, which is on 12 January 1970.
 func (m *moment) seconds(loc *time.Location) (time.Time, error) {
 	start := m.pos
 	value, _ := m.digits(11)
@@ -202,7 +199,7 @@ func (m *moment) digit() bool {
 	return m.pos < len(m.text) && m.text[m.pos] >= '0' && m.text[m.pos] <= '9'
 }
 
-// isoDay reads "-MM-DD" behind a year.
+// isoDay reads "-MM-DD" after a year.
 func (m *moment) isoDay(start, year int) error {
 	m.pos++
 	month, n := m.digits(2)
@@ -217,7 +214,7 @@ func (m *moment) isoDay(start, year int) error {
 	return m.setDay(start, year, time.Month(month), day, true)
 }
 
-// slashDay reads "/DD[/YY]" behind a month; '.' does as well as '/'.
+// slashDay reads "/DD[/YY]" after a month; '.' is allowed instead of '/'.
 func (m *moment) slashDay(start, month int) error {
 	sep := m.text[m.pos]
 	m.pos++
@@ -236,7 +233,7 @@ func (m *moment) slashDay(start, month int) error {
 	return m.setDay(start, 2000+year, time.Month(month), day, true)
 }
 
-// clock reads ":MM[:SS][AM|PM]" behind an hour.
+// clock reads ":MM[:SS][AM|PM]" after an hour.
 func (m *moment) clock(start, hour int) error {
 	var parts [2]int
 	for i := 0; i < 2 && m.at(':'); i++ {
@@ -283,7 +280,7 @@ func (m *moment) setDay(start, year int, month time.Month, day int, hasYear bool
 	}
 	leap := year
 	if !hasYear {
-		leap = 2000 // 02/29 is judged once the year is known
+		leap = 2000 // February 29 is checked when the year is known
 	}
 	if month < 1 || month > 12 {
 		return m.fail(start, "there is no month %d", int(month))
@@ -295,7 +292,7 @@ func (m *moment) setDay(start, year int, month time.Month, day int, hasYear bool
 	return nil
 }
 
-// shift reads "[+-N[unit]]" behind "now".
+// shift reads "[+-N[unit]]" after "now".
 func (m *moment) shift(now time.Time) (time.Time, error) {
 	m.blanks()
 	if m.pos == len(m.text) {
@@ -330,7 +327,7 @@ func (m *moment) shift(now time.Time) (time.Time, error) {
 	return now.Add(time.Duration(sign*int64(count)*seconds) * time.Second), nil
 }
 
-// resolve adds what the text leaves open.
+// resolve fills in the parts that the text leaves out.
 func (m *moment) resolve(now time.Time, dir Direction) (time.Time, error) {
 	loc := now.Location()
 	if !m.hasDay {

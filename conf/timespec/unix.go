@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// FormatUnix writes a moment as seconds since 1970. Commands send moments in this form: they have been read in the time zone of the user,
-// which the controller does not know.
+// FormatUnix formats a moment as seconds since 1970. Commands send moments in this form, because they have read them in the user's
+// time zone, which the controller does not know.
 func FormatUnix(t time.Time) string { return strconv.FormatInt(t.Unix(), 10) }
 
-// ParseUnix reads what FormatUnix writes. The result is in UTC.
+// ParseUnix reads the output of FormatUnix. The result is in UTC.
 func ParseUnix(text string) (time.Time, error) {
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	t := time.Unix(seconds, 0).UTC()
@@ -20,13 +20,13 @@ func ParseUnix(text string) (time.Time, error) {
 	return t, nil
 }
 
-// layoutUTC is how a moment stands within a text.
+// layoutUTC is the format of a moment within a text.
 const layoutUTC = "2006-01-02T15:04:05Z"
 
-// FormatUTC writes a moment for a sentence of the controller, in UTC. Commands show it in the time zone of the user: LocalTimes.
+// FormatUTC formats a moment for a message of the controller, in UTC. Commands convert it to the user's time zone: LocalTimes.
 func FormatUTC(ns int64) string { return time.Unix(0, ns).UTC().Format(layoutUTC) }
 
-// LocalTimes replaces the moments that FormatUTC has written into a text by what clocks in a time zone show then.
+// LocalTimes replaces the moments that FormatUTC wrote into a text by local time in zone.
 func LocalTimes(text string, zone *time.Location) string {
 	var out []byte
 	done := 0

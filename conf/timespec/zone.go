@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// UseZone makes time.Local the zone of TZ where that is one of POSIX, such as "JST-9" or "CET-1CEST,M3.5.0,M10.5.0/3": the C library knows
-// these, and Go's only names of files. Programs call it first.
+// UseZone sets time.Local from a TZ in POSIX form, such as "JST-9" or "CET-1CEST,M3.5.0,M10.5.0/3". The C library reads these; Go
+// only reads names of files. Programs call it first.
 func UseZone() {
 	tz := strings.TrimPrefix(os.Getenv("TZ"), ":")
-	if tz == "" || time.Local.String() != "UTC" { // which it is when Go has found no file
+	if tz == "" || time.Local.String() != "UTC" { // UTC if Go has found no file
 		return
 	}
 	if loc := posixZone(tz); loc != nil {
@@ -19,10 +19,11 @@ func UseZone() {
 	}
 }
 
-// unread names the zone of a rule that Go could not read. No rule can name one so.
+// unread is the zone name that marks a rule Go could not read. No rule can use that name.
 const unread = "?"
 
-// posixZone has Go read a rule where it does read one: at the end of a zone's file (RFC 8536), behind a table without transitions.
+// posixZone makes Go parse a POSIX rule in the only place where it does: the footer of a zone file (RFC 8536), here one without
+// transitions.
 func posixZone(rule string) *time.Location {
 	if strings.ContainsAny(rule, "\n\x00") {
 		return nil
@@ -35,7 +36,7 @@ func posixZone(rule string) *time.Location {
 		return b
 	}
 	data := append(header(0, 0), header(1, uint32(len(unread)+1))...)
-	data = append(data, 0, 0, 0, 0, 0, 0) // one type: no offset, no summer time, the first name
+	data = append(data, 0, 0, 0, 0, 0, 0) // one type: no offset, no daylight saving time, the first name
 	data = append(data, unread+"\x00\n"+rule+"\n"...)
 	loc, err := time.LoadLocationFromTZData(rule, data)
 	if err != nil {

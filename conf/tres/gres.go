@@ -6,16 +6,15 @@ import (
 	"strings"
 )
 
-// Gres is one generic resource that is asked for or that a node has:
-// name[:type][:count].
+// Gres is one generic resource of a request or a node: name[:type][:count].
 type Gres struct {
 	Name      string // "gpu", "shard", "mps"
 	Type      string // "a100", "a100_3g.20gb"; empty: any
 	Count     uint64
-	NoConsume bool // only in slurm.conf: has no end
+	NoConsume bool // only in slurm.conf: unlimited
 }
 
-// String writes the resource with its count: "gpu:a100:2".
+// String formats the resource with its count: "gpu:a100:2".
 func (g Gres) String() string {
 	s := g.Name
 	if g.Type != "" {
@@ -27,8 +26,7 @@ func (g Gres) String() string {
 	return s + ":" + strconv.FormatUint(g.Count, 10)
 }
 
-// TresName is the name under which the resource is tracked with its type:
-// "gres/gpu:a100".
+// TresName is the name of the tracked resource, with its type: "gres/gpu:a100".
 func (g Gres) TresName() string {
 	if g.Type == "" {
 		return "gres/" + g.Name
@@ -36,9 +34,8 @@ func (g Gres) TresName() string {
 	return "gres/" + g.Name + ":" + g.Type
 }
 
-// FormatGres writes a list, each element behind prefix: "gres:" gives what
-// Slurm 22.05 prints for TresPerNode, "gres/" what later versions print, "" a
-// node's Gres.
+// FormatGres formats a list with prefix before each element: "gres:" for Slurm 22.05's TresPerNode, "gres/" for that of later
+// versions, "" for a node's Gres.
 func FormatGres(list []Gres, prefix string) string {
 	var b strings.Builder
 	for i, g := range list {
@@ -51,13 +48,11 @@ func FormatGres(list []Gres, prefix string) string {
 	return b.String()
 }
 
-// gresForms is what a refusal of a list ends with.
+// gresForms ends every error about a list.
 const gresForms = "write name[:type][:count], such as gpu:2 or gpu:a100:2"
 
-// ParseGres reads the value of --gres: name[:type][:count] by commas, each
-// optionally behind "gres:" or "gres/", as Slurm prints it. Without a count it
-// is 1. "none" is the empty list. A resource may not be given twice, nor with
-// and without a type.
+// ParseGres reads the value of --gres: name[:type][:count] separated by commas, each optionally after "gres:" or "gres/", as Slurm
+// prints it. The default count is 1. "none" is the empty list. A resource may not be repeated, nor appear with and without a type.
 func ParseGres(s string) ([]Gres, error) {
 	if s == "" || strings.EqualFold(s, "none") {
 		return nil, nil
@@ -72,8 +67,7 @@ func ParseGres(s string) ([]Gres, error) {
 	})
 }
 
-// ParseNodeGres reads Gres of a NodeName line in slurm.conf:
-// name[:type][:no_consume][:count] by commas.
+// ParseNodeGres reads Gres of a NodeName line in slurm.conf: name[:type][:no_consume][:count] separated by commas.
 func ParseNodeGres(s string) ([]Gres, error) {
 	if s == "" || strings.EqualFold(s, "(null)") {
 		return nil, nil
@@ -93,8 +87,8 @@ func ParseNodeGres(s string) ([]Gres, error) {
 	})
 }
 
-// ParseGPUs reads the value of --gpus, --gpus-per-node, --gpus-per-task and
-// --gpus-per-socket: [type:]count by commas, or a type alone, which means one.
+// ParseGPUs reads the value of --gpus, --gpus-per-node, --gpus-per-task and --gpus-per-socket: [type:]count separated by commas, or
+// a type alone, which means one.
 func ParseGPUs(s string) ([]Gres, error) {
 	return parseGres(s, "write [type:]count, such as 2 or a100:2", func(fields []string) (Gres, string) {
 		if len(fields) > 2 {
@@ -104,11 +98,10 @@ func ParseGPUs(s string) ([]Gres, error) {
 	})
 }
 
-// MixedTypesError is that of a list which names a resource with a type and without.
+// MixedTypesError reports a list with the same resource with and without a type.
 type MixedTypesError struct{ error }
 
-// parseGres cuts s and reads each element by read, which answers why it
-// refuses.
+// parseGres splits s and passes each element to read, which returns the reason if it rejects one.
 func parseGres(s, forms string, read func([]string) (Gres, string)) ([]Gres, error) {
 	fail := func(part, why string) ([]Gres, error) {
 		return nil, fmt.Errorf("cannot read generic resources %.80q: %.40q: %s; %s", s, part, why, forms)

@@ -1,8 +1,8 @@
-// Package tres reads and writes memory sizes ("1G"), trackable resources ("cpu=4,mem=1.50G,node=1,gres/gpu=2") and
-// generic resources ("gpu:a100:2").
+// Package tres reads and writes memory sizes ("1G"), trackable resources ("cpu=4,mem=1.50G,node=1,gres/gpu=2") and generic
+// resources ("gpu:a100:2").
 //
-// Memory is always in MiB, which Slurm's documents call megabytes. The rules are those of sbatch(1) --mem, --gres and
-// --gpus, of slurm.conf(5) Gres and TRESBillingWeights, and of what Slurm 22.05 prints.
+// Memory is always in MiB, which Slurm's documentation calls megabytes. The rules are those of sbatch(1) --mem, --gres and --gpus,
+// slurm.conf(5) Gres and TRESBillingWeights, and the output of Slurm 22.05.
 package tres
 
 import (
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// MaxMiB is the largest amount of memory that is read: 2^40 MiB (1 EiB).
+// MaxMiB is the largest valid amount of memory: 2^40 MiB (1 EiB).
 const MaxMiB = 1 << 40
 
 // suffixes of sizes; the index is the power of 1024, less one.
@@ -21,10 +21,8 @@ func memoryError(s, why string) error {
 	return fmt.Errorf("cannot read memory size %.40q: %s; write a whole number with K, M, G, T or P, such as 500M or 4G", s, why)
 }
 
-// ParseMiB reads a memory size as --mem does: a whole number and a suffix K, M,
-// G, T or P in any case, which a B may follow; no suffix means M. Kilobytes
-// are rounded up to a whole MiB. What 0 means is for the caller to decide: for
-// --mem it is all memory of a node.
+// ParseMiB reads a memory size as --mem does: a whole number and a suffix K, M, G, T or P in any case, optionally followed by B; no
+// suffix means M. Kilobytes are rounded up to a whole MiB. The caller decides what 0 means: for --mem it is all memory of a node.
 func ParseMiB(s string) (uint64, error) {
 	whole, rest := cutDigits(s)
 	if whole == "" {
@@ -77,7 +75,7 @@ func scaleMiB(s, whole, fraction, unit string) (uint64, error) {
 	return min(mib+(part<<shift+scale-1)/scale, MaxMiB), nil
 }
 
-// power1024 reads "", "K", "kb", … and gives the power of 1024.
+// power1024 reads "", "K", "kb", … and returns the power of 1024.
 func power1024(unit string) (power int, ok bool) {
 	if unit == "" {
 		return 0, true
@@ -98,9 +96,8 @@ func cutDigits(s string) (digits, rest string) {
 	return s[:i], s[i:]
 }
 
-// FormatMiB writes memory as scontrol prints MinMemoryNode and the mem of a
-// TRES list: the largest unit that needs no more than one half, so "100M",
-// "1000M", "1G", "1.50G", "1280M". 0 is "0".
+// FormatMiB formats memory as scontrol prints MinMemoryNode and the mem of a TRES list: in the largest unit in which it is at least
+// one and a multiple of one half, so "100M", "1000M", "1G", "1.50G", "1280M". 0 is "0".
 func FormatMiB(mib uint64) string {
 	if mib == 0 {
 		return "0"
@@ -115,8 +112,7 @@ func FormatMiB(mib uint64) string {
 	return fmt.Sprintf("%d%c", halves/2, suffixes[unit])
 }
 
-// FormatMiBIn writes memory in one unit (K, M, G, T or P), as sacct --units
-// does: "2G", "0.10G". Another unit is taken for M.
+// FormatMiBIn formats memory in one unit (K, M, G, T or P), as sacct --units does: "2G", "0.10G". Any other unit means M.
 func FormatMiBIn(mib uint64, unit byte) string {
 	power := strings.IndexByte(suffixes, unit)
 	switch {

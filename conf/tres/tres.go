@@ -25,14 +25,13 @@ type Item struct {
 // List is a list of trackable resources in the order in which they are printed.
 type List []Item
 
-// order of the resources that every cluster has; the rest follows as given.
+// order of the resources that every cluster has; others follow as given.
 var order = map[string]int{"cpu": 1, "mem": 2, "energy": 3, "node": 4, "billing": 5, "fs/disk": 6, "vmem": 7, "pages": 8}
 
-// kinds are the classes of resources that have a name of their own.
+// kinds are the classes of resources whose members have names.
 var kinds = []string{"gres/", "license/", "bb/", "fs/", "ic/"}
 
-// Parse reads "cpu=4,mem=1.50G,node=1,gres/gpu:a100=2" in any order. The empty
-// text is an empty list. A name that Slurm does not know, or one given twice,
+// Parse reads "cpu=4,mem=1.50G,node=1,gres/gpu:a100=2" in any order. The empty text is an empty list. An unknown or repeated name
 // is an error.
 func Parse(s string) (List, error) {
 	pairs, err := pairs(s)
@@ -57,7 +56,7 @@ func Parse(s string) (List, error) {
 
 type pair struct{ name, value string }
 
-// pairs cuts s at its commas and checks the names.
+// pairs splits s at its commas and checks the names.
 func pairs(s string) ([]pair, error) {
 	if s == "" {
 		return nil, nil
@@ -86,8 +85,7 @@ func pairs(s string) ([]pair, error) {
 	return out, nil
 }
 
-// canonical gives Slurm's spelling of a resource's name: what comes before the
-// slash is not case sensitive, what follows is.
+// canonical returns Slurm's spelling of a resource's name: only the part before the slash is case-insensitive.
 func canonical(name string) (string, bool) {
 	lower := strings.ToLower(name)
 	if order[lower] != 0 {
@@ -112,7 +110,7 @@ func (l List) sorted() List {
 	return l
 }
 
-// Get gives the count of one resource, 0 where the list does not have it.
+// Get returns the count of one resource, 0 if it is not in the list.
 func (l List) Get(name string) uint64 {
 	for _, i := range l {
 		if i.Name == name {
@@ -122,7 +120,7 @@ func (l List) Get(name string) uint64 {
 	return 0
 }
 
-// With gives a copy in which name has the given count; 0 leaves it out.
+// With returns a copy in which name has the given count; 0 removes it.
 func (l List) With(name string, count uint64) List {
 	out := slices.DeleteFunc(slices.Clone(l), func(i Item) bool { return i.Name == name })
 	if count > 0 {
@@ -131,7 +129,7 @@ func (l List) With(name string, count uint64) List {
 	return out.sorted()
 }
 
-// String writes the list as scontrol and sacct do.
+// String formats the list as scontrol and sacct do.
 func (l List) String() string {
 	var b strings.Builder
 	for n, i := range l {
@@ -164,16 +162,15 @@ func parseCount(s string) (uint64, error) {
 	return n << (10 * power), nil
 }
 
-// Weight is one element of TRESBillingWeights or PriorityWeightTRES: what one
-// MiB of memory, or one of anything else, weighs.
+// Weight is one element of TRESBillingWeights or PriorityWeightTRES: the weight of one MiB of memory, or of one unit of any other
+// resource.
 type Weight struct {
 	Name  string // as in Item
 	Value float64
 }
 
-// ParseWeights reads "CPU=1.0,Mem=0.25G,GRES/gpu=2.0". A suffix says that the
-// weight is per that unit: Mem=0.25G is a quarter for each GiB. Weights may be
-// negative.
+// ParseWeights reads "CPU=1.0,Mem=0.25G,GRES/gpu=2.0". A suffix makes the weight apply per that unit: Mem=0.25G is a quarter per
+// GiB. Weights may be negative.
 func ParseWeights(s string) ([]Weight, error) {
 	pairs, err := pairs(s)
 	if err != nil {

@@ -28,10 +28,10 @@ type row struct {
 	run  func(env *command.Env, args []string) int
 	page func() command.Page
 	help string // one line for `sluice help`
-	big  bool   // may have to hold the whole queue
+	big  bool   // may hold the whole queue in memory
 }
 
-// commands lists Slurm's commands. It is a function and not a variable so that nothing is built when a process starts.
+// commands lists Slurm's commands. It is a function so that nothing is built at process start.
 func commands() []row {
 	return []row{
 		{"sbatch", sbatch.Main, sbatch.Page, "submit a batch script", false},

@@ -12,13 +12,13 @@ import (
 	"github.com/sluice-hpc/sluice/client/scontrol"
 )
 
-// Page is what a command says of itself, with its name and its line in `sluice help`.
+// Page is the description of a command, with its name and its line in `sluice help`.
 type Page struct {
 	Name, Line string
 	command.Page
 }
 
-// Pages are those of Slurm's commands.
+// Pages returns the pages of Slurm's commands.
 func Pages() (pages []Page) {
 	for _, c := range commands() {
 		pages = append(pages, Page{c.name, c.help, c.page()})
@@ -26,7 +26,7 @@ func Pages() (pages []Page) {
 	return pages
 }
 
-// completions are the commands and the verbs as shells complete them.
+// completions returns the commands and verbs for the shells' completion.
 func completions(verbs []*command.Verb) (list []completion.Command) {
 	for _, p := range Pages() {
 		c := completion.Command{Name: p.Name, Options: p.Options}
@@ -54,7 +54,7 @@ func completions(verbs []*command.Verb) (list []completion.Command) {
 	return append(list, sluiceWords(verbs))
 }
 
-// arguments are what options take whose arguments are another command's in part.
+// arguments returns the completions of arguments that depend on the command as well as the option.
 func arguments(name string, o *command.Option) completion.Kind {
 	list := func(words []string) completion.Kind { return completion.Kind{List: words} }
 	switch name + " " + o.Long {
@@ -88,7 +88,7 @@ func arguments(name string, o *command.Option) completion.Kind {
 	return completion.None
 }
 
-// scontrolWords are what follows scontrol's verbs.
+// scontrolWords returns the words that can follow scontrol's verbs.
 func scontrolWords() []completion.After {
 	list := func(words ...string) completion.Kind { return completion.Kind{List: words} }
 	return []completion.After{
@@ -105,7 +105,7 @@ func scontrolWords() []completion.After {
 	}
 }
 
-// sluiceWords are the verbs of sluice itself, each with the words and options that may follow it.
+// sluiceWords returns the verbs of sluice itself, each with the words and options that may follow it.
 func sluiceWords(verbs []*command.Verb) completion.Command {
 	c := completion.Command{Name: "sluice"}
 	list := func(words ...string) completion.Kind { return completion.Kind{List: words} }
@@ -141,7 +141,7 @@ func sluiceWords(verbs []*command.Verb) completion.Command {
 
 var shellNames = []string{"bash", "zsh", "fish"}
 
-// completionVerb is `sluice completion`, for the commands and verbs besides itself.
+// completionVerb is `sluice completion` for Slurm's commands and the other verbs.
 func completionVerb(verbs []*command.Verb) *command.Verb {
 	v := &command.Verb{
 		Name: "completion", Args: "bash|zsh|fish", Line: "print completions for a shell",

@@ -1,8 +1,7 @@
-// Package cli finds the command to run from the name of the process: a command of Slurm, each a package of its own with
-// a row in commands.go, or a verb of sluice.
+// Package cli selects the command to run by the name of the process: one of Slurm's commands, each a package with a row in
+// commands.go, or a verb of sluice.
 //
-// Its tests run whole command lines against a fake controller and compare the output with recorded answers of a real
-// Slurm.
+// Its tests run whole command lines against a fake controller and compare the output with recorded answers of a real Slurm.
 package cli
 
 import (
@@ -12,8 +11,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/command"
 )
 
-// Main runs the command that argv[0] names, or `sluice VERB …`, and returns its exit code. more are verbs that need packages which the
-// commands must not know, such as the scheduler.
+// Main runs the command that argv[0] names, or `sluice VERB …`, and returns its exit code. more are verbs whose packages the
+// commands must not import, such as the scheduler.
 func Main(argv []string, more ...*command.Verb) int {
 	name, args := "sluice", argv
 	if len(argv) > 0 {
@@ -25,8 +24,8 @@ func Main(argv []string, more ...*command.Verb) int {
 	return dispatch(name, args, more)
 }
 
-// A view of a big queue lives for milliseconds: collecting garbage costs more than it frees, so it is left until the limit.
-// The other commands stay below the size at which the collector first runs, and setting it up would cost them more.
+// A view of a large queue lives for milliseconds. Garbage collection would cost more than it frees, so it is delayed until the
+// memory limit. Other commands stay below the heap size of the first collection; for them this setup would cost more than it saves.
 func collectLate() {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryLimitBytes)

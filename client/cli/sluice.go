@@ -17,13 +17,13 @@ import (
 	"github.com/sluice-hpc/sluice/internal/version"
 )
 
-// Verbs are those of `sluice` that are not Slurm's commands.
+// Verbs returns the verbs of `sluice` that are not Slurm's commands.
 func Verbs() []*command.Verb {
 	return []*command.Verb{sandbox.UpVerb(Names()), sandbox.DownVerb(), explain.Verb(), gpus.Verb(), report.Verb(), budget.Verb(),
 		enrol.TokenVerb(), enrol.NodeVerb(), enrol.CertsVerb(), confcheck.Verb(), adopt.Verb()}
 }
 
-// Names are Slurm's commands, under which the program is installed too.
+// Names are Slurm's commands, under whose names the program is also installed.
 func Names() []string {
 	var names []string
 	for _, c := range commands() {
@@ -32,7 +32,7 @@ func Names() []string {
 	return names
 }
 
-// sluice runs `sluice VERB …`: any of Slurm's commands by name, or a verb of its own; more are verbs that the program adds.
+// sluice runs `sluice VERB …`, where VERB is one of Slurm's commands or a verb of sluice; more are verbs that the program adds.
 func sluice(env *command.Env, args []string, more []*command.Verb) int {
 	if len(args) == 0 {
 		args = []string{"help"}

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/command"
 )
 
-// StepsProgram is the program of the commands that talk with nodes (cmd/sluice-steps). It lies beside this one; its links lead there
-// directly, and this way is for `sluice srun`, and for links that were made before.
+// StepsProgram has the commands that connect to nodes (cmd/sluice-steps). It is installed beside this program. Links such as srun
+// point to it directly; this way is for `sluice srun` and for older links.
 const StepsProgram = "sluice-steps"
 
 func stepCommand(name string) func(*command.Env, []string) int {

@@ -26,12 +26,12 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// ExitUsage is what sbatch returns for a command line that it cannot read; other commands return 1.
+// ExitUsage is sbatch's exit code for an invalid command line; other commands exit with 1.
 const ExitUsage = 255
 
-// Env is everything that a command takes from its process.
+// Env is everything that a command uses of its process.
 type Env struct {
-	Name    string // as messages begin: "sbatch"
+	Name    string // as in messages: "sbatch"
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
@@ -40,16 +40,16 @@ type Env struct {
 	Now     func() time.Time
 	Sleep   func(time.Duration)
 	Getwd   func() (string, error)
-	// Dial connects to the controller; tests give a client around a fake.
+	// Dial connects to the controller; tests return a client of a fake one.
 	Dial func(ctx context.Context) (*client.Client, error)
-	// Socket is where Dial connects to.
+	// Socket returns the address for Dial.
 	Socket func() (string, error)
 
-	misread    string      // what was probably meant (opt.Misread), until it is said
-	complained atomic.Bool // an error was printed
+	misread    string      // probable intention (opt.Misread), until it is printed
+	complained atomic.Bool // an error has been printed
 }
 
-// Process is the Env of this process.
+// Process returns the Env of this process.
 func Process(name string) *Env {
 	timespec.UseZone()
 	e := &Env{Name: name, Stdin: os.Stdin, Stdout: &output{File: os.Stdout, name: name}, Stderr: os.Stderr, Args: os.Args,
@@ -70,7 +70,7 @@ func Process(name string) *Env {
 	return e
 }
 
-// WorkingDir is getcwd(2): where the process is, not the name under which the shell got there.
+// WorkingDir is getcwd(2): the actual directory, not the path that the shell used to get there.
 func WorkingDir() (string, error) {
 	var buf [syscall.PathMax]byte
 	n, err := syscall.Getcwd(buf[:])
@@ -80,13 +80,13 @@ func WorkingDir() (string, error) {
 	return string(buf[:n-1]), nil
 }
 
-// Getenv returns the value of a variable, "" when it is not set.
+// Getenv returns the value of a variable, "" if it is not set.
 func (e *Env) Getenv(name string) string {
 	v, _ := e.LookupEnv(name)
 	return v
 }
 
-// LookupEnv tells an empty variable from one that is not set.
+// LookupEnv distinguishes an empty variable from one that is not set.
 func (e *Env) LookupEnv(name string) (string, bool) {
 	for i := len(e.Environ) - 1; i >= 0; i-- {
 		if v, ok := strings.CutPrefix(e.Environ[i], name); ok && strings.HasPrefix(v, "=") {
@@ -96,26 +96,26 @@ func (e *Env) LookupEnv(name string) (string, bool) {
 	return "", false
 }
 
-// Scan is opt.Scan, and remembers what may have been misread: when the command fails, that is why.
+// Scan calls opt.Scan and remembers options that look misread, to explain a later failure of the command.
 func (e *Env) Scan(names []opt.Name, argv []string, permute bool) (hits []opt.Hit, rest []string, err error) {
 	hits, rest, err = opt.Scan(names, argv, permute)
 	words := rest
 	if !permute {
-		words = rest[:min(1, len(rest))] // what follows is the script's
+		words = rest[:min(1, len(rest))] // the rest are the script's
 	}
 	e.Misread(opt.Misread(names, hits, words))
 	return hits, rest, err
 }
 
-// Misread notes what was probably meant by something that can be read in another way; the first note counts.
+// Misread records the probable intention behind ambiguous input; the first one wins.
 func (e *Env) Misread(hint string) {
 	if e.misread == "" {
 		e.misread = hint
 	}
 }
 
-// Finish is called with the exit code of a command. What was misread is said when something went wrong and nothing said it yet, and to
-// somebody at a terminal in any case; a program that reads both streams of what succeeded is not disturbed.
+// Finish is called with the exit code of a command. It prints a recorded misreading if the command failed and has not printed it,
+// and always on a terminal. It does not disturb a program that reads both streams of a successful command.
 func (e *Env) Finish(exit int) int {
 	if e.misread != "" && (exit != 0 || e.complained.Load() || IsTerminal(e.Stderr)) {
 		e.Infof("%s", e.misread)
@@ -123,7 +123,8 @@ func (e *Env) Finish(exit int) int {
 	return exit
 }
 
-// instead is the hint that goes with an error: what was misread explains it better than any other. It is said once.
+// instead returns the hint for an error: a recorded misreading, which explains the error better, or hint. A misreading is printed
+// once.
 func (e *Env) instead(hint string) string {
 	if e.misread != "" {
 		hint, e.misread = e.misread, ""
@@ -142,7 +143,7 @@ func (e *Env) Infof(format string, args ...any) {
 	fmt.Fprintf(e.Stderr, e.Name+": "+format+"\n", args...)
 }
 
-// UsageError prints a *opt.UsageError as getopt and Slurm do, with the nearest option when one is near.
+// UsageError prints a *opt.UsageError as getopt and Slurm do, with the nearest option if one is close.
 func (e *Env) UsageError(err error, exit int) int {
 	fmt.Fprintf(e.Stderr, "%s: %s\n", e.Name, err.Error())
 	var u *opt.UsageError
@@ -155,7 +156,7 @@ func (e *Env) UsageError(err error, exit int) int {
 	return exit
 }
 
-// Refuse prints what is wrong with a command line or a script and returns the exit code that belongs to it.
+// Refuse prints an error of a command line or a script and returns the exit code for it.
 func (e *Env) Refuse(err error) int {
 	var value *opt.ValueError
 	var fault *batchscript.Fault
@@ -180,12 +181,12 @@ func (e *Env) Refuse(err error) int {
 	return e.ErrorExit()
 }
 
-// Advise prints what would help, behind an error in Slurm's words.
+// Advise prints a remedy after an error in Slurm's words.
 func (e *Env) Advise(format string, args ...any) {
 	e.Infof("%s", e.instead(fmt.Sprintf(format, args...)))
 }
 
-// Lines writes each line as "NAME: error: …", or fatal, and the hint as an error behind them.
+// Lines writes each line as "NAME: error: …", or fatal, and then the hint as an error.
 func (e *Env) Lines(lines []string, hint string, fatal bool) {
 	word := "error"
 	if fatal {
@@ -199,7 +200,7 @@ func (e *Env) Lines(lines []string, hint string, fatal bool) {
 	}
 }
 
-// ErrorExit is the exit code of a failed command: 1, or what SLURM_EXIT_ERROR says (sbatch(1)).
+// ErrorExit is the exit code of a failed command: 1, or SLURM_EXIT_ERROR (sbatch(1)).
 func (e *Env) ErrorExit() int {
 	if n, err := strconv.Atoi(e.Getenv("SLURM_EXIT_ERROR")); err == nil && n > 0 && n < 256 {
 		return n
@@ -207,7 +208,7 @@ func (e *Env) ErrorExit() int {
 	return 1
 }
 
-// ClusterName is the name in slurm.conf, or "" when there is none to be found.
+// ClusterName returns the name in slurm.conf, or "" if there is none.
 func (e *Env) ClusterName() string {
 	name, err := wire.ClusterName(e.Getenv)
 	if err != nil {
@@ -216,7 +217,7 @@ func (e *Env) ClusterName() string {
 	return name
 }
 
-// CheckClusters accepts what -M may say where there is one cluster: its name, or "all". Names beside it are passed over, as by Slurm.
+// CheckClusters accepts the values of -M that name the one cluster: its name, or "all". As in Slurm, further names are ignored.
 func (e *Env) CheckClusters(list string) error {
 	if list == "" {
 		return nil
@@ -230,7 +231,7 @@ func (e *Env) CheckClusters(list string) error {
 	}
 	name, _, _ := strings.Cut(list, ",")
 	source := "--cluster"
-	if list == e.Getenv("SLURM_CLUSTERS") && e.Name != "sbatch" { // as each of Slurm's commands says it
+	if list == e.Getenv("SLURM_CLUSTERS") && e.Name != "sbatch" { // as Slurm's commands do
 		source = "SLURM_CLUSTERS"
 	}
 	return &opt.ValueError{Lines: []string{fmt.Sprintf("No cluster '%s' known by database.", name),
@@ -256,8 +257,8 @@ func ShortHostname() string {
 	return string(name)
 }
 
-// Phrase is Slurm's text for why a call failed, and the diagnosis that goes after it. A controller that cannot be reached
-// gives Slurm's "Unable to contact slurm controller (connect failure)", one that says nothing "Socket timed out on send/recv operation".
+// Phrase returns Slurm's message for a failed call, and the diagnosis to print after it. An unreachable controller gives Slurm's
+// "Unable to contact slurm controller (connect failure)", a silent one "Socket timed out on send/recv operation".
 func Phrase(err error) (text, more string) {
 	var r *wire.Refusal
 	if errors.As(err, &r) && r.Problem != nil {
@@ -274,7 +275,7 @@ func Phrase(err error) (text, more string) {
 	return err.Error(), ""
 }
 
-// SystemText spells what the kernel answered as the C library does: "No such file or directory".
+// SystemText spells an error of the kernel as the C library does: "No such file or directory".
 func SystemText(err error) string {
 	var number syscall.Errno
 	if errors.As(err, &number) {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/version"
 )
 
-// Exit turns what stopped a view before it asked the controller, or a verb, into an exit code.
+// Exit prints the error of a verb, or of a view before its first request, and returns the exit code.
 func (e *Env) Exit(err error) int {
 	var early ExitCode
 	var usage *opt.UsageError
@@ -33,7 +33,7 @@ func (e *Env) Exit(err error) int {
 	return 1
 }
 
-// Print answers --help and the like: it writes a text and gives the exit that goes with it.
+// Print writes the text of --help and the like and returns the exit code as an error.
 func (e *Env) Print(text string) error {
 	fmt.Fprint(e.Stdout, text)
 	return ExitCode(0)
@@ -41,24 +41,24 @@ func (e *Env) Print(text string) error {
 
 func (e *Env) PrintVersion() error { return e.Print(version.Interface()) }
 
-// Failf prints an error and gives the exit that goes with it.
+// Failf prints an error and returns the exit code as an error.
 func (e *Env) Failf(text string, args ...any) error {
 	e.Errorf(text, args...)
 	return ExitCode(1)
 }
 
-// Fatalf is a refusal as Slurm prints one that ends a command.
+// Fatalf prints an error as Slurm does if it is fatal, and returns the exit code as an error.
 func (e *Env) Fatalf(text string, args ...any) error {
 	fmt.Fprintf(e.Stderr, "%s: fatal: %s\n", e.Name, fmt.Sprintf(text, args...))
 	return ExitCode(1)
 }
 
-// List cuts at commas and drops empty elements.
+// List splits s at commas and drops empty elements.
 func List(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
 }
 
-// IsTerminal reports whether a stream of the process is a terminal. /dev/null is a character device and none.
+// IsTerminal reports whether a stream of the process is a terminal. /dev/null is a character device, but not a terminal.
 func IsTerminal(stream any) bool {
 	f, ok := stream.(interface {
 		SyscallConn() (syscall.RawConn, error)
@@ -79,7 +79,7 @@ func IsTerminal(stream any) bool {
 	return err == nil && terminal
 }
 
-// Columns is how wide the terminal is that a stream of the process goes to, 0 = it is none or does not say.
+// Columns returns the width of the terminal that a stream of the process writes to, 0 if it is not a terminal or has no size.
 func Columns(stream any) (columns int) {
 	f, ok := stream.(interface {
 		SyscallConn() (syscall.RawConn, error)
@@ -100,12 +100,12 @@ func Columns(stream any) (columns int) {
 	return columns
 }
 
-// ExitCode is the answer to --help and the like, and to what has been reported already: the command ends with it.
+// ExitCode is an error that has already been reported, or the answer to --help and the like: the command exits with it.
 type ExitCode int
 
 func (e ExitCode) Error() string { return "exit " + strconv.Itoa(int(e)) }
 
-// OwnCluster reports whether -M names this cluster; another one has no jobs here.
+// OwnCluster reports whether -M names this cluster. Other clusters have no jobs here.
 func (e *Env) OwnCluster(names string) bool {
 	own := e.ClusterName()
 	return slices.ContainsFunc(List(names), func(s string) bool { return strings.EqualFold(s, own) || strings.EqualFold(s, "all") })

@@ -6,12 +6,12 @@ import (
 	"github.com/sluice-hpc/sluice/client/opt"
 )
 
-// Option is one row of a command's own table: how it is written, the variable that sets it, what its argument is called, one line
-// about it, and the title under which --help and the manual page have it ("": the first).
+// Option is one row of a command's own table: spelling, environment variable, name of the argument, one line of description, and
+// the section of --help and the manual page ("" for the first).
 type Option struct {
 	opt.Name
 	Env, Meta, Help, Group string
-	// Of a verb of `sluice`: what its argument must be, and what counts when it is not given.
+	// For verbs of `sluice`: the type of the argument, and its default.
 	Is      Kind
 	Default string
 }
@@ -24,7 +24,8 @@ func NamesOf(options []Option) []opt.Name {
 	return names
 }
 
-// Options reads a command line. set is called for each option in turn, by the name of its row; the words that are no options are returned.
+// Options reads a command line. It calls set for each option in turn, with the name of its row, and returns the words that are not
+// options.
 func (e *Env) Options(options []Option, argv []string, set func(name string, h opt.Hit) error) (words []string, err error) {
 	names := NamesOf(options)
 	hits, words, err := e.Scan(names, argv, true)
@@ -34,7 +35,7 @@ func (e *Env) Options(options []Option, argv []string, set func(name string, h o
 	return words, err
 }
 
-// JoinOptional puts the word after -j or -s to it: Slurm takes it although the argument is optional.
+// JoinOptional appends the word after -j or -s to it: Slurm reads it as the argument although that is optional.
 func JoinOptional(names []opt.Name, argv []string) []string {
 	var out []string
 	for i := 0; i < len(argv); i++ {
@@ -64,7 +65,7 @@ func JoinOptional(names []opt.Name, argv []string) []string {
 	return out
 }
 
-// lastOption is the option at the end of a word that still lacks its argument, nil when there is none.
+// lastOption returns the option at the end of a word that still needs its argument, nil if there is none.
 func lastOption(names []opt.Name, word string) *opt.Name {
 	if long, ok := strings.CutPrefix(word, "--"); ok {
 		for i := range names {

@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// output is standard output of a process. The first write that fails is told on standard error, whoever made it: a full disk must not
-// look like an empty answer. A reader that has gone away is no news.
+// output is standard output of a process. The first failed write, by any code, is reported on standard error: a full disk must not
+// look like an empty answer. A reader that went away is not reported.
 type output struct {
 	*os.File
-	name string // of the command
+	name string // the command's
 	told bool
 }
 
@@ -24,5 +24,4 @@ func (o *output) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// WriteString is Write.
 func (o *output) WriteString(s string) (int, error) { return o.Write([]byte(s)) }

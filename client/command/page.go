@@ -7,20 +7,20 @@ import (
 	"github.com/sluice-hpc/sluice/client/opt"
 )
 
-// Page is what a command says of itself. --help prints it, and the manual page and the completions are made of it.
+// Page describes a command. --help, the manual page and the completions are generated from it.
 type Page struct {
-	Usage    string // what --help begins with; its lines say how the command is called
-	About    string // what it does
-	Title    string // above the options; "" without
+	Usage    string // first lines of --help: the synopsis
+	About    string // description
+	Title    string // heading of the options; "" for none
 	Options  []Option
-	Blocks   []Block // what else there is to say
-	Examples string  // a command in each line, with two spaces before it
+	Blocks   []Block // further sections
+	Examples string  // one command per line, indented by two spaces
 }
 
-// Block is a part of a Page with a title of its own; its text is printed as it is.
+// Block is a section of a Page with its own title; its text is printed unchanged.
 type Block struct{ Title, Text string }
 
-// Help is what --help prints.
+// Help returns the text of --help.
 func (p Page) Help() string {
 	var b strings.Builder
 	b.WriteString(strings.TrimSuffix(p.Usage, "\n") + "\n\n" + strings.TrimSuffix(p.About, "\n") + "\n\n")
@@ -44,16 +44,16 @@ func (p Page) Help() string {
 	return b.String()
 }
 
-// HelpOptions is the title of the options that show help and version; they come last.
+// HelpOptions is the title of the help and version options, which come last.
 const HelpOptions = "Help options"
 
-// Group are the options under one title.
+// Group has the options under one title.
 type Group struct {
 	Title   string
 	Options []Option
 }
 
-// Groups are the options that have a help, in groups, in the order of the table. Other names of an option are left out.
+// Groups returns the documented options, grouped, in the order of the table. Aliases are left out.
 func (p *Page) Groups() (groups []Group) {
 	help := Group{Title: HelpOptions}
 	for _, o := range p.Options {
@@ -72,7 +72,7 @@ func (p *Page) Groups() (groups []Group) {
 	return append(groups, help)
 }
 
-// Aliases are the other names of an option, as they are typed.
+// Aliases returns the other spellings of an option.
 func (p *Page) Aliases(o *Option) (names []string) {
 	for i := range p.Options {
 		a := &p.Options[i]
@@ -89,7 +89,7 @@ func (p *Page) Aliases(o *Option) (names []string) {
 	return names
 }
 
-// JobOptions are the options of a command that describes a job.
+// JobOptions returns the options of a command that describes a job.
 func JobOptions(cmd opt.Commands) (rows []Option) {
 	for i := range opt.Options {
 		if o := &opt.Options[i]; o.Cmds&cmd != 0 {

@@ -13,19 +13,19 @@ import (
 	"github.com/sluice-hpc/sluice/client/wire"
 )
 
-// Verb is a verb of `sluice` that is not one of Slurm's commands: it has options and a function, or verbs of its own, as `sluice token
-// create`. Its options are read as those of Slurm's commands are. A library for command lines was rejected: setting one up, with its
-// templates and regular expressions, would cost each sbatch in the same program a fifth of its time.
+// Verb is a verb of `sluice` that is not one of Slurm's commands. It has options and a function, or verbs of its own like `sluice
+// token create`. Its options are parsed like those of Slurm's commands. A command line library was rejected: initialising one, with
+// its templates and regular expressions, would cost each sbatch in the same program a fifth of its time.
 type Verb struct {
 	Name  string
-	Line  string // one line, in a list of verbs
-	Args  string // the arguments as --help has them: "NAME", "[FILE]", "JOB…"
-	Page         // Usage is made of the above where it is empty, and --help is added to Options
+	Line  string // description in a list of verbs
+	Args  string // the arguments in --help: "NAME", "[FILE]", "JOB…"
+	Page         // an empty Usage is generated from the fields above, and --help is added to Options
 	Run   func(*Call) error
 	Verbs []*Verb // instead of Run
 }
 
-// Kind is what the argument of a verb's option must be.
+// Kind is the type of an option's argument.
 type Kind uint8
 
 const (
@@ -34,16 +34,16 @@ const (
 	Span       // a time.Duration
 )
 
-// Call is a verb at work.
+// Call is one invocation of a verb.
 type Call struct {
 	*Env
-	Args []string // besides the options
+	Args []string // without options
 
 	options []Option
 	hits    []opt.Hit
 }
 
-// Main runs a verb and returns the exit code. env is named as the verb is typed, `sluice token`.
+// Main runs a verb and returns the exit code. env.Name is the verb as typed, `sluice token`.
 func (v *Verb) Main(env *Env, args []string) int {
 	for _, below := range v.Verbs {
 		if len(args) > 0 && below.Name == args[0] {
@@ -74,7 +74,7 @@ func (v *Verb) run(env *Env, args []string) error {
 	return v.Run(c)
 }
 
-// Unknown is the error about a verb that does not exist.
+// Unknown is the error for a verb that does not exist.
 func Unknown(word string, words []string) error {
 	hint := ""
 	if near := opt.Nearest(words, word); near != "" {
@@ -90,7 +90,7 @@ func namesOfVerbs(verbs []*Verb) (names []string) {
 	return names
 }
 
-// check refuses values that their options do not take, and too few or too many arguments.
+// check rejects values of the wrong kind, and too few or too many arguments.
 func (c *Call) check(args string) error {
 	for _, h := range c.hits {
 		o := c.option(Canonical(&c.options[h.Index].Name))
@@ -114,7 +114,7 @@ func (c *Call) check(args string) error {
 	return nil
 }
 
-// lacks is what a value should be, "" when it is.
+// lacks describes the expected value, "" if value is valid.
 func (k Kind) lacks(value string) string {
 	var err error
 	want := ""
@@ -138,7 +138,7 @@ func (c *Call) option(name string) *Option {
 			return &c.options[i]
 		}
 	}
-	panic("there is no --" + name) // a mistake in the verb, which its first use shows
+	panic("there is no --" + name) // a bug in the verb, found at its first use
 }
 
 // Given reports whether an option was given.
@@ -151,7 +151,7 @@ func (c *Call) Given(name string) bool {
 	return false
 }
 
-// Text is the value of an option that was given last, or its default.
+// Text returns the last value of an option, or its default.
 func (c *Call) Text(name string) string {
 	value := c.option(name).Default
 	for _, h := range c.hits {
@@ -162,19 +162,19 @@ func (c *Call) Text(name string) string {
 	return value
 }
 
-// Int is the value of an option of the kind Whole.
+// Int returns the value of an option of kind Whole.
 func (c *Call) Int(name string) int {
 	n, _ := strconv.Atoi(c.Text(name))
 	return n
 }
 
-// Duration is the value of an option of the kind Span.
+// Duration returns the value of an option of kind Span.
 func (c *Call) Duration(name string) time.Duration {
 	d, _ := time.ParseDuration(c.Text(name))
 	return d
 }
 
-// Each has set take the options in the order in which they were given, under the names that they have in the table.
+// Each calls set for the options in the order given, with their names in the table.
 func (c *Call) Each(set func(name, value string) error) error {
 	for _, h := range c.hits {
 		if err := set(Canonical(&c.options[h.Index].Name), h.Value); err != nil {
@@ -184,7 +184,8 @@ func (c *Call) Each(set func(name, value string) error) error {
 	return nil
 }
 
-// allOptions are those of the table with their defaults, and --help; -h may be something else.
+// allOptions returns the options of the table, with defaults in their help, and --help. Its letter -h may be taken by another
+// option.
 func (v *Verb) allOptions() []Option {
 	help := Option{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"}
 	options := make([]Option, 0, len(v.Options)+1)
@@ -200,7 +201,7 @@ func (v *Verb) allOptions() []Option {
 	return append(options, help, Option{Name: opt.Name{Long: "usage", Canon: "help"}})
 }
 
-// HelpText is what --help prints for a verb that is typed as name.
+// HelpText returns the text of --help for a verb that is typed as name.
 func (v *Verb) HelpText(name string) string {
 	p := v.Page
 	p.Options = v.allOptions()
@@ -224,7 +225,7 @@ func (v *Verb) HelpText(name string) string {
 	return p.Help()
 }
 
-// said is an error as it is printed. The answers of a controller have names in them that other users chose.
+// said formats an error for printing. Answers of a controller contain names chosen by other users.
 func said(err error) string {
 	var refusal *wire.Refusal
 	if errors.As(err, &refusal) {
@@ -233,7 +234,7 @@ func said(err error) string {
 	return err.Error()
 }
 
-// Plural counts things: "1 node", "2 nodes".
+// Plural formats a count: "1 node", "2 nodes".
 func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

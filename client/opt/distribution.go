@@ -10,15 +10,15 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// arbitrary is the distribution that follows the order of named nodes.
+// arbitrary is the distribution in the order of an explicit list of nodes.
 const arbitrary = "arbitrary"
 
-// setDistribution reads type[:type[:type]][,Pack|NoPack], or one of the latter alone, and keeps it as SLURM_DISTRIBUTION has it: in lower
-// case, with the default in place of a "*".
+// setDistribution reads type[:type[:type]][,Pack|NoPack], or Pack or NoPack alone, and stores it in the format of
+// SLURM_DISTRIBUTION: in lower case, with "*" replaced by the default.
 func setDistribution(r *Request, value string, _ bool) error {
 	head, pack, packed := strings.Cut(strings.ToLower(value), ",")
 	if head == "pack" || head == "nopack" {
-		head, pack, packed = "", head, !packed // without a comma
+		head, pack, packed = "", head, !packed // no comma
 	}
 	ok := packed == (pack == "pack" || pack == "nopack")
 	if size, plane := strings.CutPrefix(head, "plane"); plane {
@@ -53,8 +53,8 @@ func setDistribution(r *Request, value string, _ bool) error {
 	return nil
 }
 
-// checkArbitrary gives a job with SLURM_HOSTFILE and no --nodelist the nodes of that file in its order, whatever else --distribution says,
-// and refuses --distribution=arbitrary without any nodes (sbatch(1)).
+// checkArbitrary places a job with SLURM_HOSTFILE and without --nodelist on the nodes of that file, in its order, whatever
+// --distribution says. It rejects --distribution=arbitrary without any nodes (sbatch(1)).
 func (r *Request) checkArbitrary() error {
 	s := r.Spec
 	if r.hostfile != "" && s.ReqNodes == "" {
@@ -72,14 +72,14 @@ func (r *Request) checkArbitrary() error {
 			return err
 		}
 	}
-	if names, err := hostlist.Expand(s.ReqNodes); err == nil && s.NumTasks == 0 { // else checkNodeList refuses them
+	if names, err := hostlist.Expand(s.ReqNodes); err == nil && s.NumTasks == 0 { // checkNodeList rejects lists that Expand cannot read
 		slices.Sort(names)
 		s.NumTasks = uint32(len(slices.Compact(names)))
 	}
 	return nil
 }
 
-// useHostfile reads the nodes of SLURM_HOSTFILE: one for each task, or NODE*TASKS.
+// useHostfile reads the nodes of SLURM_HOSTFILE: one per task, or NODE*TASKS.
 func (r *Request) useHostfile() error {
 	refuse := func(words, hint string) error {
 		return &ValueError{Lines: []string{words, "Failure getting NodeNames from hostfile"}, Exit: 1, Hint: hint}

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// Finish checks what options mean together and completes the specification. It is called once, after the last source.
+// Finish checks combinations of options and completes the specification. Call it once, after the last source.
 func (r *Request) Finish() error {
 	for _, check := range [...]func() error{r.checkVerbosity, r.checkGPUs, r.useHint, r.checkPartition, r.checkArbitrary, r.checkNodeList,
 		r.fewerTasks, r.checkTimes, r.checkContainer} {
@@ -35,9 +35,9 @@ func (r *Request) combine() {
 	}
 }
 
-// tasksOfNodeInfo: -B asks for one task for each thread that it names, where nothing else says how many (sbatch(1), "may implicitly
-// set the number of tasks"), and so do its parts and --hint where the number of nodes is said, or the nodes are. A range of nodes leaves
-// their number open.
+// tasksOfNodeInfo derives the number of tasks from -B: one per requested thread, unless another option sets the number (sbatch(1),
+// "may implicitly set the number of tasks"). The options that set one part of -B, and --hint, do the same if the number of nodes is
+// known. It is not known with a range of nodes.
 func (r *Request) tasksOfNodeInfo() {
 	s := r.Spec
 	nodes := max(s.MinNodes, 1)
@@ -56,8 +56,8 @@ func (r *Request) tasksOfNodeInfo() {
 	}
 }
 
-// GPUsPerNode is what --gpus-per-node asked for, "2" or "a100:2"; empty when it was not given (sbatch(1), SLURM_GPUS_PER_NODE). The
-// job's description has it together with --gres.
+// GPUsPerNode is the value of --gpus-per-node, "2" or "a100:2"; empty if it was not given (sbatch(1), SLURM_GPUS_PER_NODE). The
+// specification merges it with --gres.
 func (r *Request) GPUsPerNode() string {
 	return strings.ReplaceAll(r.gpusPerNode, tresPrefix+"gpu:", "")
 }
@@ -76,7 +76,7 @@ func (r *Request) checkVerbosity() error {
 	return nil
 }
 
-// useHint fills in what --hint means, unless the same source says it more exactly: then the hint counts for nothing (sbatch(1)).
+// useHint applies --hint, unless the same source or a higher one gives a more specific option, which disables the hint (sbatch(1)).
 func (r *Request) useHint() error {
 	s := r.Spec
 	for _, other := range [...]string{"ntasks-per-core", "threads-per-core", "cores-per-socket", "extra-node-info"} {
@@ -93,7 +93,7 @@ func (r *Request) useHint() error {
 	return nil
 }
 
-// checkPartition refuses an empty name, which is a variable that is not set in somebody's script.
+// checkPartition rejects an empty name, which comes from an unset variable in a script.
 func (r *Request) checkPartition() error {
 	if !r.Given("partition") || strings.Trim(r.Spec.Partition, ",") != "" {
 		return nil
@@ -103,7 +103,7 @@ func (r *Request) checkPartition() error {
 		Hint: "--partition has no name; omit it to use the default partition"}
 }
 
-// checkNodeList refuses more named nodes than -N allows.
+// checkNodeList rejects a node list that is longer than -N allows.
 func (r *Request) checkNodeList() error {
 	s := r.Spec
 	if s.ReqNodes == "" || s.MaxNodes == 0 || r.Given("nodefile") {
@@ -124,13 +124,13 @@ func (r *Request) checkNodeList() error {
 	return nil
 }
 
-// fewerTasks takes as many nodes as there are tasks where more were asked for, or named: the first of them. As in Slurm, with a warning.
+// fewerTasks reduces the number of nodes, requested or listed, to the number of tasks, keeping the first ones. Like Slurm it warns.
 func (r *Request) fewerTasks() error {
 	s := r.Spec
 	if !r.Given("ntasks") {
 		return nil
 	}
-	names, _ := hostlist.Expand(s.ReqNodes) // one that cannot be read is refused by checkNodeList, or by the controller
+	names, _ := hostlist.Expand(s.ReqNodes) // checkNodeList or the controller rejects an invalid list
 	slices.Sort(names)
 	names = slices.Compact(names)
 	nodes := max(s.MinNodes, uint32(len(names)))

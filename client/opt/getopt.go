@@ -1,7 +1,7 @@
-// Package opt reads command lines as Slurm's commands do, and holds the one table of the options that describe a job.
+// Package opt reads command lines as Slurm's commands do, and has the table of the options that describe a job.
 //
-// Scan is getopt_long(3): abbreviations, clusters of letters, "-n4", "-n 4", "--mem=1G", "--mem 1G", "--". Options (table.go)
-// has one row per option of sbatch, salloc and srun; #SBATCH lines, environment and argv all pass through it (request.go).
+// Scan is getopt_long(3): abbreviations, clusters of letters, "-n4", "-n 4", "--mem=1G", "--mem 1G", "--". Options (table.go) has
+// one row per option of sbatch, salloc and srun; #SBATCH lines, environment and argv all pass through it (request.go).
 package opt
 
 import "strings"
@@ -12,7 +12,7 @@ type Arg uint8
 const (
 	NoArg    Arg = iota
 	Required     // "--time 5", "--time=5", "-t 5", "-t5"
-	Optional     // "--exclusive", "--exclusive=user", "-k", "-koff"
+	Optional     // Name is the spelling of an option. If Canon is set, the row is an alias of the option with that long name.
 )
 
 // Name is how one option is written. Canon, when set, is the long name of the option that this row is another name of.
@@ -30,7 +30,8 @@ func (n *Name) canonical() string {
 	return n.Long
 }
 
-// inFull: the option is not abbreviated. Those of Pyxis are not Slurm's own, and what is unambiguous in Slurm stays so beside them.
+// inFull reports whether the option cannot be abbreviated. Those of Pyxis cannot, so that they do not make Slurm's own
+// abbreviations ambiguous.
 func (n *Name) inFull() bool {
 	return strings.HasPrefix(strings.TrimPrefix(n.Long, "no-"), "container-")
 }
@@ -39,22 +40,22 @@ func (n *Name) inFull() bool {
 type Hit struct {
 	Index int
 	Value string
-	Given bool // an argument was there; false only for NoArg and Optional
-	// Misread says what was probably meant, where the word reads like a long option with one hyphen too few.
+	Given bool // an argument was given; false only for NoArg and Optional
+	// Misread is the probable intention if the word looks like a long option that lacks a hyphen.
 	Misread string
 }
 
-// UsageError is a command line that cannot be read. Its text is getopt's, without the command's name in front.
+// UsageError is an invalid command line. Its text is getopt's, without the command's name in front.
 type UsageError struct {
 	Text string
-	Hint string // what would be right, "" when nothing is close
+	Hint string // the correct spelling, "" if nothing is close
 }
 
 func (e *UsageError) Error() string { return e.Text }
 
-// Scan reads argv (without the command's name) against names. With permute, options may stand after other words, as in
-// scancel and squeue; without, the first word that is no option ends them, as in sbatch, whose script has options of its own.
-// The error is a *UsageError.
+// Scan reads argv (without the command's name) against names. With permute, options may follow other words, as in scancel and
+// squeue; without, the first word that is not an option ends them, as in sbatch, where the script's own options follow. The error
+// is a *UsageError.
 func Scan(names []Name, argv []string, permute bool) (hits []Hit, rest []string, err error) {
 	for i := 0; i < len(argv); i++ {
 		word := argv[i]
@@ -74,7 +75,7 @@ func Scan(names []Name, argv []string, permute bool) (hits []Hit, rest []string,
 				err.Hint = oneHyphen(names, word)
 				return hits, rest, err
 			}
-			if len(found) < len(word)-1 { // else all letters are options, as in "squeue -all"
+			if len(found) < len(word)-1 { // otherwise all letters are options, as in "squeue -all"
 				found[0].Misread = oneHyphen(names, word)
 			}
 			hits = append(hits, found...)
@@ -88,7 +89,7 @@ func Scan(names []Name, argv []string, permute bool) (hits []Hit, rest []string,
 	return hits, rest, nil
 }
 
-// long reads "name" or "name=value"; used is how many of the words after it belong to it.
+// long reads "name" or "name=value"; used is the number of following words that it consumes.
 func long(names []Name, word string, after []string) (hit Hit, used int, err error) {
 	name, value, given := strings.Cut(word, "=")
 	index, err := find(names, name, word)
@@ -108,7 +109,7 @@ func long(names []Name, word string, after []string) (hit Hit, used int, err err
 	return Hit{Index: index, Value: value, Given: given}, 0, nil
 }
 
-// find looks up a long name or an unambiguous beginning of one; two names of the same option are not ambiguous.
+// find looks up a long name or an unambiguous prefix; two names of the same option are not ambiguous.
 func find(names []Name, name, word string) (int, error) {
 	index, ambiguous := -1, false
 	for i := range names {
@@ -147,7 +148,7 @@ func possibilities(names []Name, prefix string) string {
 	return b.String()
 }
 
-// letters reads a cluster such as "Hvn4"; used is how many of the words after it belong to it.
+// letters reads a cluster such as "Hvn4"; used is the number of following words that it consumes.
 func letters(names []Name, cluster string, after []string) (hits []Hit, used int, err *UsageError) {
 	for k := 0; k < len(cluster); k++ {
 		index := byLetter(names, cluster[k])
@@ -180,7 +181,7 @@ func byLetter(names []Name, c byte) int {
 	return -1
 }
 
-// closest names the option that a mistyped one was probably meant to be.
+// closest returns the option that was probably meant by a mistyped name.
 func closest(names []Name, name string) string {
 	best, distance := "", 3
 	for i := range names {
@@ -197,7 +198,7 @@ func closest(names []Name, name string) string {
 	return "did you mean --" + best + "?"
 }
 
-// Nearest is the word of a list that a mistyped one was probably meant to be, whatever its case; "" when none is near.
+// Nearest returns the word of a list that was probably meant by a mistyped one, in any case; "" if none is close.
 func Nearest(words []string, word string) string {
 	best, distance := "", 3
 	if len(word) < 3 {
@@ -211,8 +212,7 @@ func Nearest(words []string, word string) string {
 	return best
 }
 
-// edits is the number of insertions, deletions, replacements and swaps of neighbours between a and b, or limit when there are at least
-// as many.
+// edits is the number of insertions, deletions, replacements and transpositions between a and b, or limit if it is at least that.
 func edits(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit

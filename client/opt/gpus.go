@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
-// gpuRequest is what all options together request of GPUs; 0: not given.
+// gpuRequest combines all options that request GPUs; 0: not given.
 type gpuRequest struct {
 	task, socket, node, all uint64 // --gpus-per-task, --gpus-per-socket, --gres and --gpus-per-node, --gpus
 	tasks, perGPU, perNode  uint64 // -n, --ntasks-per-gpu, --ntasks-per-node
@@ -24,7 +24,7 @@ func (r *Request) gpuRequest() gpuRequest {
 		hi: uint64(s.MaxNodes), sockets: uint64(s.SocketsPerNode)}
 }
 
-// TasksOfGPUs is the number of tasks with perGPU of them for each requested GPU; 0 where the request does not say how many GPUs.
+// TasksOfGPUs is the number of tasks for perGPU tasks on each requested GPU; 0 if the request does not set the number of GPUs.
 func (r *Request) TasksOfGPUs(perGPU uint32) uint32 {
 	g := r.gpuRequest()
 	total := max(g.all, g.node*max(g.lo, 1))
@@ -34,7 +34,7 @@ func (r *Request) TasksOfGPUs(perGPU uint32) uint32 {
 	return uint32(total) * perGPU
 }
 
-// parts reads a list that this package has written, "gres/gpu:a100:2,gres/shard:1".
+// parts parses a list in the format that this package writes: "gres/gpu:a100:2,gres/shard:1".
 func parts(list string) []tres.Gres {
 	if list == "" {
 		return nil
@@ -43,7 +43,7 @@ func parts(list string) []tres.Gres {
 	return gres
 }
 
-// countGPUs adds up the GPUs of a list.
+// countGPUs sums up the GPUs of a list.
 func countGPUs(list string) (n uint64) {
 	for _, g := range parts(list) {
 		if g.Name == "gpu" {
@@ -53,10 +53,10 @@ func countGPUs(list string) (n uint64) {
 	return n
 }
 
-// checkGPUs refuses options about GPUs that exclude or contradict each other (sbatch(1), --gpus and its relatives).
+// checkGPUs rejects GPU options that exclude or contradict each other (sbatch(1), --gpus and related options).
 func (r *Request) checkGPUs() error {
 	if r.InJob {
-		return nil // the controller compares with what the job has
+		return nil // the controller compares them with the job's allocation
 	}
 	for _, check := range [...]func() error{r.checkGPUOptions, r.checkGPUTypes, r.gpuRequest().checkNodes, r.gpuRequest().checkTasks,
 		r.checkPerGPU} {
@@ -67,13 +67,13 @@ func (r *Request) checkGPUs() error {
 	return nil
 }
 
-// badGPUs is a refusal in Slurm's two lines.
+// badGPUs returns Slurm's two-line error.
 func badGPUs(hint, format string, args ...any) error {
 	return &ValueError{Lines: []string{fmt.Sprintf(format, args...), msg.CodeInvalidGres.Phrase()}, Exit: 1,
 		Hint: msg.Singular(hint)}
 }
 
-// checkGPUOptions is about options that do not go together whatever they say.
+// checkGPUOptions rejects options that exclude each other whatever their values.
 func (r *Request) checkGPUOptions() error {
 	s := r.Spec
 	switch {
@@ -96,7 +96,7 @@ func (r *Request) checkGPUOptions() error {
 
 const mixedTypesWords = "Invalid GRES specification (with and without type identification)"
 
-// checkGPUTypes: each option names the types of its GPUs, or none does.
+// checkGPUTypes requires that either all GPU options name types or none does.
 func (r *Request) checkGPUTypes() error {
 	with, without := false, false
 	for _, list := range [...]string{r.gres, r.gpusPerNode, r.Spec.TresPerJob, r.Spec.TresPerSocket, r.Spec.TresPerTask} {
@@ -110,7 +110,7 @@ func (r *Request) checkGPUTypes() error {
 	return nil
 }
 
-// summary is what was requested: "requested GPUs: 2 in total, 4 on each node".
+// summary describes the request: "requested GPUs: 2 in total, 4 on each node".
 func (g gpuRequest) summary() string {
 	var parts []string
 	for _, part := range [...]struct {
@@ -124,7 +124,7 @@ func (g gpuRequest) summary() string {
 	return "requested GPUs: " + strings.Join(parts, ", ")
 }
 
-// checkNodes: GPUs in total, on each node and on each socket.
+// checkNodes compares the GPUs in total, per node and per socket.
 func (g gpuRequest) checkNodes() error {
 	hint := g.summary()
 	if g.node > 0 && (g.node < g.socket || g.node < g.task) && (g.all == 0 || g.all >= g.node) {
@@ -156,7 +156,7 @@ func (g gpuRequest) checkNodes() error {
 	return nil
 }
 
-// checkTasks: GPUs and tasks.
+// checkTasks compares GPUs and tasks.
 func (g gpuRequest) checkTasks() error {
 	switch {
 	case g.task > 0 && g.all > 0 && g.all%g.task != 0:
@@ -190,7 +190,7 @@ func (g gpuRequest) checkTasks() error {
 	return nil
 }
 
-// checkPerGPU: memory per GPU requires a GPU.
+// checkPerGPU requires a GPU for memory per GPU.
 func (r *Request) checkPerGPU() error {
 	g := r.gpuRequest()
 	if r.Spec.MemPerGpuMib > 0 && g.task+g.socket+g.node+g.all+g.perGPU == 0 {

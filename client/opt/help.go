@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/version"
 )
 
-// Info is the text of --help, --usage or --version, whichever comes first; "" when none was given.
+// Info returns the text of --help, --usage or --version, in the order of precedence; "" if none was given.
 func Info(hits []Hit, help, usage func() string) string {
 	for _, h := range hits {
 		switch Options[h.Index].Long {
@@ -22,12 +22,12 @@ func Info(hits []Hit, help, usage func() string) string {
 	return ""
 }
 
-// Sections are the titles under which the options stand, in their order.
+// Sections returns the titles of the help text's sections, in order.
 func Sections() []string { return sectionTitles[:] }
 
 func (s Section) String() string { return sectionTitles[s] }
 
-// Variables are those that set an option of a command, the one that counts first.
+// Variables returns the environment variables that set an option of a command, highest precedence first.
 func (o *Option) Variables(cmd Commands) (names []string) {
 	if cmd == Srun && o.Srun != "" {
 		return strings.Fields(strings.TrimPrefix(o.Srun, "-"))
@@ -41,11 +41,11 @@ func (o *Option) Variables(cmd Commands) (names []string) {
 	return names
 }
 
-// usageWidth is how long the lines of a usage are.
+// usageWidth is the line length of a usage text.
 const usageWidth = 90
 
-// Usage lists the options of a command as the short help has them: those that are said by a letter as they are given in letters, every
-// other one as [--name=meta], and rest at the end.
+// Usage formats a command's options for the short help: options with a letter as given in letters, all others as [--name=meta],
+// then rest.
 func Usage(cmd Commands, name string, letters []string, rest string) string {
 	items := append([]string{}, letters...)
 	for i := range Options {
@@ -79,10 +79,10 @@ func Usage(cmd Commands, name string, letters []string, rest string) string {
 	return b.String() + line + "\n"
 }
 
-// helpColumn is where the explanations begin.
+// helpColumn is the column of the descriptions.
 const helpColumn = 34
 
-// WriteHelp writes one option as Slurm's help does: "  -t, --time=limit    time limit".
+// WriteHelp writes one option in the format of Slurm's help: " -t, --time=limit time limit".
 func WriteHelp(b *strings.Builder, n Name, meta, help string) {
 	line := "      "
 	if n.Short != 0 {

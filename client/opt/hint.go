@@ -1,6 +1,6 @@
 package opt
 
-// HintHelp is what --hint=help prints.
+// HintHelp is the output of --hint=help.
 const HintHelp = `Application hint options:
     --hint=             Bind tasks according to application hints
         compute_bound   use all cores in each socket

@@ -2,7 +2,7 @@ package opt
 
 import "github.com/sluice-hpc/sluice/client/msg"
 
-// MailEvents reads the events of --mail-type as scontrol update takes them, too.
+// MailEvents reads the events of --mail-type and of scontrol update.
 func MailEvents(words string) (bits uint32, ok bool) {
 	r := &Request{Spec: &msg.JobSpec{}}
 	err := setMailType(r, words, false)

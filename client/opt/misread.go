@@ -6,8 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Misread says what was probably meant by a command line that can be read and yet is not what its user meant: the first long option
-// with one hyphen too few, or the first dash from a text processor. "" when there is none. words are those that are no options.
+// Misread guesses the intention behind a command line that is valid but probably not meant that way: the first long option that
+// lacks a hyphen, or the first dash inserted by a word processor; "" if there is none. words are the arguments that are not
+// options.
 func Misread(names []Name, hits []Hit, words []string) string {
 	for i := range hits {
 		if hits[i].Misread != "" {
@@ -22,7 +23,8 @@ func Misread(names []Name, hits []Hit, words []string) string {
 	return ""
 }
 
-// oneHyphen: "-time=10" is "-t ime=10" to getopt. The name must be a whole one, or the beginning of one in front of an equals sign.
+// oneHyphen recognises "-time=10", which getopt reads as "-t ime=10". The name must be complete, or an abbreviation followed by an
+// equals sign.
 func oneHyphen(names []Name, word string) string {
 	name, value, given := strings.Cut(word[1:], "=")
 	if len(name) < 3 {
@@ -42,7 +44,7 @@ func oneHyphen(names []Name, word string) string {
 	return fmt.Sprintf("%s is read as -%s %s; did you mean %s, with two hyphens?", quoted(word), word[1:2], quoted(word[2:]), quoted(meant))
 }
 
-// IsLong says whether a word is a long option of a command, with its value behind an equals sign or without.
+// IsLong reports whether a word is a long option of a command, with or without "=VALUE".
 func IsLong(cmd Commands, word string) bool {
 	name, _, _ := strings.Cut(word, "=")
 	for i := range Options {
@@ -53,13 +55,13 @@ func IsLong(cmd Commands, word string) bool {
 	return false
 }
 
-// dashes look like a hyphen and are none, with their names in Unicode.
+// dashes are characters that look like a hyphen, with their Unicode names.
 var dashes = map[rune]string{
 	0x2010: "hyphen", 0x2011: "non-breaking hyphen", 0x2012: "figure dash", 0x2013: "en dash", 0x2014: "em dash", 0x2015: "horizontal bar",
 	0x2212: "minus sign", 0xfe58: "small em dash", 0xfe63: "small hyphen-minus", 0xff0d: "fullwidth hyphen-minus",
 }
 
-// pastedDash: a text processor has made one character of the hyphens, "–mem=1G".
+// pastedDash recognises hyphens that a word processor has replaced by one character: "–mem=1G".
 func pastedDash(names []Name, word string) string {
 	first, size := utf8.DecodeRuneInString(strings.TrimLeft(word, "-"))
 	name, known := dashes[first]

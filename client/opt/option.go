@@ -31,33 +31,33 @@ func (c Commands) prefix() string {
 }
 
 // Option is one row of the table: one option of the commands that describe a job. Exactly one of text, count, flag, set and ignored
-// says what it does.
+// defines its effect.
 type Option struct {
 	Name
 	Cmds Commands
-	// Env is the variable that sets it, without the command's prefix SBATCH_, SALLOC_ or SLURM_; EnvAlso is a whole name.
+	// Env is the variable that sets it, without the command's prefix SBATCH_, SALLOC_ or SLURM_; EnvAlso is a complete name.
 	Env     string
 	EnvAlso string
-	// Srun are the variables that srun reads instead, whole names, the first that is set counts; "-" = none.
+	// Srun are the variables that srun reads instead: complete names, in order of precedence; "-" for none.
 	Srun string
-	// Meta names the argument in the help text; Help is its one line.
+	// Meta is the name of the argument in the help text; Help is the description.
 	Meta, Help string
 	// Section groups the help text.
 	Section Section
 
-	text  func(*msg.JobSpec) *string // a word, kept as it is
+	text  func(*msg.JobSpec) *string // a word, stored unchanged
 	count func(*msg.JobSpec) *uint32 // a number from 1
 	flag  func(*msg.JobSpec) *bool
 	set   func(r *Request, value string, given bool) error
-	// ignored: accepted for the sake of existing scripts, without effect; the command says so.
+	// ignored: accepted for existing scripts, without effect; the command reports it with -v.
 	ignored bool
 
-	// clear undoes the option when another of its group is given on a higher level (argv over environment over script).
+	// clear undoes the option when a higher source (argv over environment over script) gives another option of its group.
 	clear func(*Request)
 	group group
 }
 
-// Section of the help text.
+// Section is a section of the help text.
 type Section uint8
 
 const (
@@ -77,7 +77,7 @@ var sectionTitles = [...]string{
 	Containers: "Container options", Submission: "Other options", Other: "Help options",
 }
 
-// group is a set of options of which one excludes the others.
+// group is a set of options that exclude each other.
 type group uint8
 
 const (
@@ -88,14 +88,14 @@ const (
 	requeue
 )
 
-// ValueError is an option whose value is refused. Lines are Slurm's words, one line of output each; Hint says what was given
-// and what would be right.
+// ValueError rejects the value of an option. Lines are Slurm's message, one line of output each; Hint has the value and a valid
+// one.
 type ValueError struct {
-	Plain []string // lines that Slurm prints without the command's name in front, before the others
+	Plain []string // lines that Slurm prints first, without the command's name in front
 	Lines []string
 	Hint  string
-	Exit  int  // exit code: sbatch gives 255 for most, 1 for numbers; 0 leaves it to SLURM_EXIT_ERROR
-	Fatal bool // printed as "fatal:" and not as "error:"
+	Exit  int  // exit code: 255 for most of sbatch's, 1 for numbers; 0: SLURM_EXIT_ERROR
+	Fatal bool // printed as "fatal:" instead of "error:"
 }
 
 func (e *ValueError) Error() string {
@@ -105,7 +105,7 @@ func (e *ValueError) Error() string {
 	return e.Lines[0]
 }
 
-// invalid is Slurm's refusal of a malformed value.
+// invalid returns Slurm's error for a malformed value.
 func invalid(option, value string, why any) error {
 	return &ValueError{Lines: []string{"Invalid --" + option + " specification"}, Exit: 255,
 		Hint: fmt.Sprintf("--%s=%s: %v", option, quoted(value), why)}
@@ -119,7 +119,7 @@ func exclusive(line string) error {
 	return &ValueError{Lines: []string{line}, Hint: "give one of them", Exit: 1, Fatal: true}
 }
 
-// quoted shows a value in a message without its control characters.
+// quoted prepares a value for a message, without control characters.
 func quoted(s string) string {
 	const most = 80
 	out := make([]rune, 0, len(s))
@@ -135,8 +135,7 @@ func quoted(s string) string {
 	return string(out)
 }
 
-// hidden reports whether r does not show as itself on a terminal: control characters and the marks that change the
-// direction of text.
+// hidden reports whether r is invisible on a terminal: control characters and marks that change the direction of text.
 func hidden(r rune) bool {
 	switch {
 	case r < 0x20, r >= 0x7f && r < 0xa0, r == 0xfffd, r == 0x200e, r == 0x200f, r == 0x061c,
@@ -146,10 +145,10 @@ func hidden(r rune) bool {
 	return false
 }
 
-// printable refuses a text that would not print as what it is.
+// printable rejects a text with hidden characters.
 func printable(option, value string) error {
 	for i, r := range value {
-		if r != utf8.RuneError && hidden(r) { // what is not UTF-8 is shown escaped
+		if r != utf8.RuneError && hidden(r) { // invalid UTF-8 is printed escaped
 			return invalid(option, value, fmt.Sprintf("byte %d is the control character or direction mark %U; write it without", i, r))
 		}
 	}

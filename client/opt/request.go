@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// Source says where an option was given; a higher one overrides a lower one.
+// Source is where an option was given; a higher source overrides a lower one.
 type Source uint8
 
 const (
@@ -18,8 +18,8 @@ const (
 	CommandLine
 )
 
-// Request is what a command was asked for: the job's specification and what the command itself has to do. Make it with New,
-// apply the sources with Apply in ascending order, then Finish.
+// Request is the result of a command's options: the job's specification, and instructions for the command itself. Create it with
+// New, call Apply for each source in ascending order, then Finish.
 type Request struct {
 	Spec *msg.JobSpec
 
@@ -32,35 +32,35 @@ type Request struct {
 	Verbose    int
 	IgnorePBS  bool
 	ExportFile string
-	// UserEnv asks for the login environment: "" no, else seconds to wait and mode as given ("8L").
+	// UserEnv asks for the login environment: "" for no, otherwise the timeout in seconds and the mode as given ("8L").
 	UserEnv      string
 	UserEnvGiven bool
-	UID, GID     string // as given; names are looked up by the command
+	UID, GID     string // as given; the command resolves names
 	Propagate    string // limits to propagate, "ALL" by default
-	// PropagateGiven: the user asked, which outweighs PropagateResourceLimits of slurm.conf.
+	// PropagateGiven: the user set it, which overrides PropagateResourceLimits of slurm.conf.
 	PropagateGiven bool
 	Clusters       string
-	Ignored        []string // options that are accepted and have no effect
-	Warnings       []string // what was taken otherwise than it was said; not for -Q
-	NotAllowed     []string // options that the configuration of the cluster does not allow
+	Ignored        []string // options that are accepted but have no effect
+	Warnings       []string // values that were adjusted; not printed with -Q
+	NotAllowed     []string // options that the cluster's configuration disables
 	GresHelp       bool     // --gres=help, --hint=help …: print and stop
 	HintHelp       bool
 
-	Run Run // of srun and salloc
-	// InJob: it describes a step of a job that there is, so that some rules for jobs do not hold.
+	Run Run // for srun and salloc
+	// InJob: the request is for a step of an existing job, so some rules for jobs do not apply.
 	InJob bool
 
-	Dir  string    // working folder of the command, absolute
-	Home string    // what a tilde stands for; "" = $HOME
-	Now  time.Time // what relative moments are counted from, with the zone of the user
+	Dir  string    // the command's working directory, absolute
+	Home string    // replaces a tilde; "" = $HOME
+	Now  time.Time // reference for relative times, in the user's time zone
 
 	cmd  Commands
 	from map[string]Source
 
-	applying        Source // of the option that is being applied
-	containerMounts Source // of the mounts that count
+	applying        Source // source of the option that is being applied
+	containerMounts Source // source of the current mounts
 
-	order []setting // all that was applied, for Settings
+	order []setting // every option applied, for Settings
 
 	gres, gpusPerNode string
 	reqSwitches       string
@@ -69,21 +69,21 @@ type Request struct {
 	hostfile          string // SLURM_HOSTFILE
 }
 
-// New makes an empty request of one command. now carries the user's time zone; readFile is for --nodefile.
+// New returns an empty request of one command. now carries the user's time zone; readFile is for --nodefile.
 func New(cmd Commands, dir string, now time.Time, readFile func(string) ([]byte, error)) *Request {
 	return &Request{Spec: &msg.JobSpec{}, Propagate: "ALL", Dir: dir, Now: now, cmd: cmd, from: make(map[string]Source, 8),
 		readFile: readFile}
 }
 
-// Given reports whether an option was given anywhere.
+// Given reports whether any source gave an option.
 func (r *Request) Given(long string) bool { return r.from[long] != 0 }
 
-// GivenBy says where an option in force was given.
+// GivenBy returns the source of an option's current value.
 func (r *Request) GivenBy(long string) Source { return r.from[long] }
 
 type setting struct{ name, value string }
 
-// Settings calls each with every option in force and its value ("" for one without), in the order of the table.
+// Settings calls each for every option in effect with its value ("" for one without), in the order of the table.
 func (r *Request) Settings(each func(name, value string)) {
 	for i := range Options {
 		name := Options[i].Long
@@ -116,11 +116,11 @@ func Names(cmd Commands) []Name {
 	return names
 }
 
-// Apply gives one hit to the request.
+// Apply applies one hit to the request.
 func (r *Request) Apply(source Source, hit Hit) error {
 	o := &Options[hit.Index]
 	if source == Script && o.commandOnly() {
-		return nil // sbatch ignores these in a script
+		return nil // sbatch ignores it in a script
 	}
 	if err := r.exclude(source, o); err != nil {
 		return err
@@ -130,10 +130,10 @@ func (r *Request) Apply(source Source, hit Hit) error {
 	return r.inWords(o.apply(r, hit.Value, hit.Given))
 }
 
-// refusedJob is what sbatch says of a job that there cannot be.
+// refusedJob starts sbatch's message about a job that the controller would reject.
 const refusedJob = "Batch job submission failed: "
 
-// inWords says of a job that there cannot be what each command says.
+// inWords replaces refusedJob by the phrase of the command.
 func (r *Request) inWords(err error) error {
 	lead := ""
 	switch r.cmd {
@@ -155,7 +155,7 @@ func (r *Request) inWords(err error) error {
 	return err
 }
 
-// commandOnly are the options that sbatch takes from argv alone.
+// commandOnly reports whether sbatch accepts the option only in argv.
 func (o *Option) commandOnly() bool {
 	switch o.Long {
 	case "wrap", "help", "usage", "version":
@@ -190,8 +190,8 @@ func (o *Option) apply(r *Request, value string, given bool) error {
 	return nil
 }
 
-// exclude enforces that one option of a group excludes the others: on the same level that is an error, on a higher one it
-// takes the place of the lower one.
+// exclude enforces groups. Two options of a group from the same source are an error; from different sources, the higher one
+// replaces the lower one.
 func (r *Request) exclude(source Source, o *Option) error {
 	if o.group == noGroup {
 		return nil
@@ -219,10 +219,10 @@ func conflict(g group) error {
 	case specialized:
 		return exclusive("-S/--core-spec and --thread-spec options are mutually exclusive")
 	}
-	return nil // the later one counts
+	return nil // the later one wins
 }
 
-// FromEnvironment applies the variables of the command. lookup tells an empty variable from a missing one.
+// FromEnvironment applies the command's environment variables. lookup distinguishes empty from unset variables.
 func (r *Request) FromEnvironment(lookup func(string) (string, bool)) error {
 	for i := range Options {
 		o := &Options[i]
@@ -267,7 +267,7 @@ func (o *Option) lookup(cmd Commands, lookup func(string) (string, bool)) (value
 	return value, o.EnvAlso, ok
 }
 
-// At adds to an error where the option stood.
+// At adds the position of an option to an error.
 func At(err error, where string) error {
 	switch e := err.(type) {
 	case *ValueError:
@@ -278,8 +278,8 @@ func At(err error, where string) error {
 	return err
 }
 
-// truth reads the variable of an option without argument: set, "yes" or a number other than 0 (sbatch(1), INPUT ENVIRONMENT
-// VARIABLES).
+// truth reads the variable of an option without argument: empty, "yes" or a number other than 0 is true (sbatch(1), INPUT
+// ENVIRONMENT VARIABLES).
 func truth(value string) bool {
 	if value == "" || value == "yes" {
 		return true

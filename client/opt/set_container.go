@@ -8,12 +8,12 @@ import (
 	"github.com/sluice-hpc/sluice/conf/container"
 )
 
-// badContainer refuses a value in the words of Pyxis, by which these options are known.
+// badContainer rejects a value with the message of Pyxis, where these options come from.
 func badContainer(option string, why error) error {
 	return &ValueError{Lines: []string{fmt.Sprintf("--container-%s: %v", option, why)}, Exit: 1}
 }
 
-// containerSpec is what there is of a container so far.
+// containerSpec returns the container of the request, creating it if necessary.
 func (r *Request) containerSpec() *msg.ContainerSpec {
 	if r.Spec.RunIn == nil {
 		r.Spec.RunIn = &msg.ContainerSpec{}
@@ -45,7 +45,7 @@ func setContainerMounts(r *Request, value string, _ bool) error {
 		return badContainer("mounts", err)
 	}
 	c := r.containerSpec()
-	if r.containerMounts != r.applying { // those of a higher level replace the others
+	if r.containerMounts != r.applying { // a higher source replaces the mounts of a lower one
 		r.containerMounts, c.Mounts = r.applying, nil
 	}
 	for _, m := range mounts {
@@ -81,21 +81,21 @@ func setContainerEnv(r *Request, value string, _ bool) (err error) {
 	return nil
 }
 
-// checkContainer: what is said of a container needs one.
+// checkContainer rejects container options without a container.
 func (r *Request) checkContainer() error {
 	c := r.Spec.RunIn
 	if c == nil || c.Image != "" || c.Name != "" {
 		return nil
 	}
 	if len(c.Mounts) == 0 && c.Workdir == "" && len(c.Env) == 0 && !c.MountHome && !c.RemapRoot && !c.ReadOnly {
-		r.Spec.RunIn = nil // only what is so anyway
+		r.Spec.RunIn = nil // only options that are the default anyway
 		return nil
 	}
 	return &ValueError{Lines: []string{"options for containers need a container"}, Exit: 1,
 		Hint: "say of which image with --container-image, or which one with --container-name"}
 }
 
-// ContainerOptions are the options by which another command of ours is told the same of a container.
+// ContainerOptions returns the options that describe the same container to another of our commands.
 func ContainerOptions(c *msg.ContainerSpec) (options []string) {
 	say := func(name, value string) {
 		if value != "" {

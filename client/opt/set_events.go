@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// signals are the names that Slurm knows, with their numbers on Linux.
+// signals are the names that Slurm knows, with their Linux numbers.
 var signals = [...]struct {
 	name   string
 	number uint32
@@ -17,7 +17,7 @@ var signals = [...]struct {
 	{"TTIN", 21}, {"TTOU", 22}, {"URG", 23}, {"XCPU", 24}, {"XFSZ", 25}, {"VTALRM", 26}, {"PROF", 27}, {"WINCH", 28}, {"IO", 29},
 	{"PWR", 30}, {"SYS", 31}}
 
-// Signal reads a signal by number or by name, with or without SIG, in any case.
+// Signal reads a signal by number or name, with or without SIG, in any case.
 func Signal(s string) (uint32, bool) {
 	if n, err := strconv.ParseUint(s, 10, 8); err == nil && allDigits(s) {
 		return uint32(n), n >= 1 && n <= 64
@@ -31,7 +31,7 @@ func Signal(s string) (uint32, bool) {
 	return 0, false
 }
 
-// setSignal reads [{R|B}:]sig[@seconds]; without seconds it is 60 (sbatch(1), --signal).
+// setSignal reads [{R|B}:]sig[@seconds]; the default is 60 seconds (sbatch(1), --signal).
 func setSignal(r *Request, value string, _ bool) error {
 	const expected = "expected [R|B:]signal[@seconds], as in USR1, B:TERM@120; seconds from 0 to 65535"
 	flags, rest, flagged := strings.Cut(value, ":")
@@ -81,7 +81,7 @@ func setMailType(r *Request, value string, _ bool) error {
 	}
 next:
 	for word := range strings.SplitSeq(value, ",") {
-		if word == "" { // as Slurm: "BEGIN,,END"
+		if word == "" { // as in Slurm: "BEGIN,,END"
 			continue
 		}
 		for _, e := range mailEvents {
@@ -92,7 +92,7 @@ next:
 		}
 		return refused
 	}
-	if none { // wherever it stands
+	if none { // at any position
 		bits = 0
 	}
 	r.Spec.MailType = bits

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
-// tresPrefix is how Slurm writes a generic resource in TresPerNode and its like since 23.11.
+// tresPrefix is Slurm's prefix of generic resources in TresPerNode and the like since 23.11.
 const tresPrefix = "gres/"
 
 func setGres(r *Request, value string, _ bool) error {
@@ -29,7 +29,7 @@ func setGres(r *Request, value string, _ bool) error {
 	return nil
 }
 
-// mixedTypes is the refusal of a list that names types for some of its GPUs, in Slurm's words; nil for other errors.
+// mixedTypes returns Slurm's error for a list with types for only some of its GPUs; nil for other errors.
 func mixedTypes(option, value string, err error) error {
 	var mixed *tres.MixedTypesError
 	if !errors.As(err, &mixed) {
@@ -78,7 +78,7 @@ func setCPUsPerGPU(r *Request, value string, _ bool) error {
 	return nil
 }
 
-// setTresPerTask reads "cpu=2,gres/gpu=1" (also with ':'); cpu is --cpus-per-task.
+// setTresPerTask reads "cpu=2,gres/gpu=1" (or with ':'); cpu is --cpus-per-task.
 func setTresPerTask(r *Request, value string, _ bool) error {
 	var kept []string
 	for _, item := range strings.Split(value, ",") {
@@ -135,7 +135,8 @@ func setGPUBind(r *Request, value string, _ bool) error {
 	return printable("gpu-bind", value)
 }
 
-// setTresBind reads "gres/gpu:" and what --gpu-bind takes, with map and mask for map_gpu and mask_gpu: tasks are bound to nothing else.
+// setTresBind reads "gres/gpu:" followed by a value of --gpu-bind, with map and mask for map_gpu and mask_gpu. Tasks cannot be
+// bound to other resources.
 func setTresBind(r *Request, value string, given bool) error {
 	kind, ok := strings.CutPrefix(value, "gres/gpu:")
 	how, verbose := strings.CutPrefix(kind, "verbose,")
@@ -154,8 +155,7 @@ func setTresBind(r *Request, value string, given bool) error {
 	return nil
 }
 
-// bindList checks the numbers of map_gpu (base 10) and the masks of mask_gpu (base 16), each with *count where it is meant more
-// than once.
+// bindList checks the numbers of map_gpu (base 10) or the masks of mask_gpu (base 16), each optionally followed by *count.
 func bindList(list string, base int) (ok bool, why []string) {
 	for item := range strings.SplitSeq(list, ",") {
 		number, count, times := strings.Cut(item, "*")
@@ -202,7 +202,7 @@ func gpuLevel(s string) bool {
 }
 
 func setGresFlags(r *Request, value string, _ bool) error {
-	chosen := map[string]string{} // by what a flag is about
+	chosen := map[string]string{} // by the property that a flag sets
 	for f := range strings.SplitSeq(strings.ToLower(value), ",") {
 		about := map[string]string{"disable-binding": "binding", "enforce-binding": "binding", "one-task-per-sharing": "sharing",
 			"multiple-tasks-per-sharing": "sharing",

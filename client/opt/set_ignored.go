@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// checkIgnored refuses values that Slurm refuses of options that have no effect here.
+// checkIgnored rejects values that Slurm rejects, for options without effect here.
 func checkIgnored(option, value string) error {
 	switch option {
 	case "acctg-freq":

@@ -23,9 +23,9 @@ func setChdir(r *Request, value string, _ bool) error {
 	return printable("chdir", path)
 }
 
-// expandHome replaces a tilde that no shell has seen, as in "#SBATCH -o ~/x-%j.out" and "--output=~/x". Slurm takes it for the name of a
-// folder, which is never there, and the job fails; where such a folder is there, it is meant. A file whose name begins with a tilde, and
-// has no folder, is a file.
+// expandHome expands a tilde that no shell has expanded, as in "#SBATCH -o ~/x-%j.out" and "--output=~/x". Slurm takes it as the
+// name of a directory that never exists, and the job fails; if such a directory does exist, it is used. A file name that begins
+// with a tilde and has no slash stays as it is.
 func (r *Request) expandHome(option, value string) (string, error) {
 	first, _, inFolder := strings.Cut(value, "/")
 	if !strings.HasPrefix(value, "~") || !inFolder && option != "chdir" {
@@ -50,7 +50,7 @@ func setClusters(r *Request, value string, _ bool) error {
 	return printable("clusters", value)
 }
 
-// file keeps a pattern; "none" means /dev/null (sbatch(1), "filename pattern").
+// file reads a file name pattern; "none" means /dev/null (sbatch(1), "filename pattern").
 func (r *Request) file(option, value string) (string, error) {
 	if strings.EqualFold(value, "none") {
 		return "/dev/null", nil
@@ -59,7 +59,7 @@ func (r *Request) file(option, value string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if tail := value[strings.IndexByte(value+"/", '/'):]; path != value { // a home is no pattern
+	if tail := value[strings.IndexByte(value+"/", '/'):]; path != value { // an expanded home directory is not a pattern
 		path = strings.ReplaceAll(strings.TrimSuffix(path, tail), "%", "%%") + tail
 	}
 	return path, printable(option, path)
@@ -94,7 +94,7 @@ func setOpenMode(r *Request, value string, _ bool) error {
 
 func setExport(r *Request, value string, _ bool) error {
 	r.Spec.ExportEnv = value
-	if value == "" { // --export= exports nothing, unlike no --export
+	if value == "" { // --export= exports nothing, unlike an absent --export
 		r.Spec.ExportEnv = "NONE"
 	}
 	return printable("export", value)
@@ -164,12 +164,12 @@ func setPriority(r *Request, value string, _ bool) error {
 	}
 	r.Spec.Priority = uint32(n)
 	if n == 0 {
-		r.Spec.Hold = true // priority 0 is how Slurm holds a job
+		r.Spec.Hold = true // Slurm holds a job by priority 0
 	}
 	return nil
 }
 
-// profiles are what --profile names, as jobs and views see them, in their order.
+// profiles are the values of --profile as jobs and views show them, in order.
 var profiles = [...]string{"Energy", "Lustre", "Network", "Task"}
 
 func setProfile(r *Request, value string, _ bool) error {
@@ -208,7 +208,7 @@ func setWaitAllNodes(r *Request, value string, _ bool) error {
 	return nil
 }
 
-// setHint turns a hint into what it stands for (sbatch(1), --hint).
+// setHint reads --hint (sbatch(1)).
 func setHint(r *Request, value string, _ bool) error {
 	switch value {
 	case "help":
@@ -223,7 +223,7 @@ func setHint(r *Request, value string, _ bool) error {
 	return nil
 }
 
-// setPropagate takes ALL or NONE alone, or names in capitals, as sbatch(1) has them.
+// setPropagate reads ALL or NONE alone, or names in upper case, as in sbatch(1).
 func setPropagate(r *Request, value string, given bool) error {
 	if !given || value == "" {
 		value = "ALL"
@@ -239,13 +239,13 @@ func setPropagate(r *Request, value string, given bool) error {
 	return nil
 }
 
-// rlimits are the limits that --propagate knows, with their numbers on Linux (sbatch(1), getrlimit(2)).
+// rlimits are the limits of --propagate with their Linux numbers (sbatch(1), getrlimit(2)).
 var rlimits = [...]struct {
 	name   string
 	number uint32
 }{{"CPU", 0}, {"FSIZE", 1}, {"DATA", 2}, {"STACK", 3}, {"CORE", 4}, {"RSS", 5}, {"NPROC", 6}, {"NOFILE", 7}, {"MEMLOCK", 8}, {"AS", 9}}
 
-// RlimitNumber gives the number of a limit by its name.
+// RlimitNumber returns the number of a limit by name.
 func RlimitNumber(name string) (uint32, bool) {
 	for _, l := range rlimits {
 		if l.name == strings.TrimPrefix(name, "RLIMIT_") {
@@ -255,7 +255,7 @@ func RlimitNumber(name string) (uint32, bool) {
 	return 0, false
 }
 
-// RlimitName is the name of a limit, "" for one that --propagate does not know.
+// RlimitName returns the name of a limit, "" if --propagate does not know it.
 func RlimitName(number uint32) string {
 	for _, l := range rlimits {
 		if l.number == number {
@@ -265,7 +265,7 @@ func RlimitName(number uint32) string {
 	return ""
 }
 
-// Propagated returns the numbers of the limits that the job gets from the submitting process.
+// Propagated returns the numbers of the limits that the job inherits from the submitting process.
 func (r *Request) Propagated() []uint32 {
 	var numbers []uint32
 	for _, l := range rlimits {

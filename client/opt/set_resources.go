@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
-// mostCount is the largest count of tasks, CPUs or nodes that is accepted: Slurm keeps the upper values for "not set".
+// mostCount is the largest valid count of tasks, CPUs or nodes: Slurm reserves larger values for "not set".
 const mostCount = 1<<31 - 1
 
-// number reads a count of at least least.
+// number reads a count that is not below least.
 func number(option, value string, least uint64) (uint32, error) {
 	n, err := strconv.ParseUint(value, 10, 64)
 	switch {
@@ -37,7 +37,7 @@ func allDigits(s string) bool {
 	return s != ""
 }
 
-// setCoreSpec reads and forgets: no cluster of ours has AllowSpecResourcesUsage, without which Slurm ignores the option, too.
+// setCoreSpec checks the value and ignores it: Sluice has no AllowSpecResourcesUsage, without which Slurm ignores the option, too.
 func setCoreSpec(r *Request, value string, _ bool) error {
 	_, err := number("core-spec", value, 0)
 	r.NotAllowed = append(r.NotAllowed, "-S")
@@ -151,7 +151,7 @@ func nodeCount(s string) (uint32, bool) {
 	return uint32(n * unit), true
 }
 
-// hosts checks a host list; one with a slash is the name of a file that holds it.
+// hosts checks a host list; a value with a slash is the name of a file with the list.
 func (r *Request) hosts(option, value string) (string, error) {
 	if strings.Contains(value, "/") {
 		return r.hostFile(option, value)
@@ -209,7 +209,7 @@ func setNodeFile(r *Request, value string, _ bool) (err error) {
 	return err
 }
 
-// setNodeInfo reads sockets[:cores[:threads]]; "*" leaves a place open.
+// setNodeInfo reads sockets[:cores[:threads]]; "*" leaves a part open.
 func setNodeInfo(r *Request, value string, _ bool) error {
 	parts := strings.Split(value, ":")
 	if len(parts) > 3 {
@@ -253,7 +253,7 @@ func setOversubscribe(r *Request, _ string, _ bool) error {
 	return nil
 }
 
-// Arrays and dependencies are kept as written; here only what cannot be read is refused.
+// Arrays and dependencies are stored as written; only malformed ones are rejected here.
 
 func setArray(r *Request, value string, _ bool) error {
 	if value == "" {
@@ -275,7 +275,7 @@ func setDependency(r *Request, value string, _ bool) error {
 	return nil
 }
 
-// refusedAs is a value that the controller would refuse with this phrase.
+// refusedAs rejects a value with the phrase that the controller would use.
 func refusedAs(phrase, option, value string, err error) error {
 	return &ValueError{Lines: []string{refusedJob + phrase}, Exit: 1,
 		Hint: fmt.Sprintf("--%s=%s: %v", option, quoted(value), err)}

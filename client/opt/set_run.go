@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Run is what srun and salloc are asked for beside the job: how tasks are run, and what the command itself does.
+// Run has the options of srun and salloc that are not about the job: how to run tasks, and what the command itself does.
 type Run struct {
-	// of srun
+	// for srun
 	Label, Unbuffered, Pty, Overlap, Exact, Interactive, PreserveEnv, MultiProg bool
 	DisableStatus, QuitOnInterrupt                                              bool
 	KillOnBadExit                                                               Tristate
@@ -22,17 +22,17 @@ type Run struct {
 	CPUBindHelp, MPIList                                                        bool
 	Bcast, Compress, SendLibs, CompressGiven                                    bool
 	BcastTo, BcastExclude, CompressBy                                           string
-	// of both
+	// for both
 	Immediate      uint32 // seconds
 	ImmediateGiven bool
-	// of salloc
+	// for salloc
 	NoShell      bool
 	Kill         string // signal for the command when the allocation is revoked
 	KillGiven    bool
 	Bell, NoBell bool
 }
 
-// Tristate is yes, no, or not said.
+// Tristate is yes, no, or not given.
 type Tristate uint8
 
 const (
@@ -49,7 +49,7 @@ func runText(option string, field func(*Run) *string) func(*Request, string, boo
 	return func(r *Request, v string, _ bool) error { *field(&r.Run) = v; return printable(option, v) }
 }
 
-// setAccepted takes a number that has no meaning here.
+// setAccepted accepts a number and ignores it.
 func setAccepted(option string) func(*Request, string, bool) error {
 	return func(r *Request, v string, given bool) error {
 		if given && v != "" {
@@ -75,8 +75,7 @@ func setSendLibs(r *Request, v string, given bool) error {
 	return nil
 }
 
-// OneComponent refuses a command line that describes a heterogeneous job: a word that is a colon separates its components, wherever it
-// stands.
+// OneComponent rejects a heterogeneous job: its components are separated by a colon as a word of its own, at any position.
 func OneComponent(words []string) error {
 	if !slices.Contains(words, ":") {
 		return nil
@@ -88,7 +87,7 @@ func OneComponent(words []string) error {
 // Separator reports whether a directive separates the components of a heterogeneous job.
 func Separator(word string) bool { return word == "hetjob" || word == "packjob" }
 
-// setRefused names an option that Slurm has and this program has not.
+// setRefused rejects an option of Slurm's that this program does not have.
 func setRefused(option, why string) func(*Request, string, bool) error {
 	return func(*Request, string, bool) error {
 		return &ValueError{Lines: []string{"--" + option + " is not supported"}, Hint: why, Exit: 1}
@@ -142,7 +141,7 @@ func setJobID(r *Request, value string, _ bool) error {
 
 func setCPUBind(r *Request, value string, _ bool) error {
 	words := strings.Split(strings.ToLower(value), ",")
-	for len(words) > 0 { // the numbers behind map_cpu: are words of their own
+	for len(words) > 0 { // the numbers after map_cpu: are separate words
 		word := words[0]
 		kind, list, has := strings.Cut(word, ":")
 		if !has {
@@ -181,8 +180,8 @@ func setMPI(r *Request, value string, _ bool) (err error) {
 	return err
 }
 
-// MPIType is a value of --mpi or MpiDefault: none, pmi2 or pmix. Slurm's names for versions of PMIx are the same here: libpmix of the nodes
-// understands programs with any of these.
+// MPIType reads --mpi or MpiDefault: none, pmi2 or pmix. Slurm's names for versions of PMIx are equivalent here: the nodes' libpmix
+// works with programs of any of these versions.
 func MPIType(value string) (string, error) {
 	switch value {
 	case "none", "openmpi": // as in Slurm

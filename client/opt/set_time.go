@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// limitSeconds reads a time limit as sbatch does: minutes, seconds rounded up to the next minute, 0 and UNLIMITED for none.
+// limitSeconds reads a time limit as sbatch does: in minutes, with seconds rounded up; 0 and UNLIMITED mean no limit.
 func limitSeconds(option, value string) (uint32, error) {
 	minutes, err := timespec.ParseMinutes(value)
 	if err != nil {
@@ -72,7 +72,7 @@ func setDeadline(r *Request, value string, _ bool) (err error) {
 	return err
 }
 
-// setSwitches reads count[@time]; the time is kept in the form in which it was written.
+// setSwitches reads count[@time]; the time is stored as written.
 func setSwitches(r *Request, value string, _ bool) error {
 	count, wait, given := strings.Cut(value, "@")
 	if _, err := number("switches", count, 1); err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// Options is the table. Rows are in the order of their long names, in which getopt lists the possibilities of an ambiguous
-// beginning. Adding an option is adding a row.
+// Options is the table. Rows are sorted by long name, the order in which getopt lists the candidates of an ambiguous abbreviation.
+// To add an option, add a row.
 var Options = [...]Option{
 	{Name: Name{"account", 'A', Required, ""}, Cmds: all, Env: "ACCOUNT", Meta: "name", Help: "charge the job to this account",
 		text: func(s *msg.JobSpec) *string { return &s.Account }},
@@ -399,7 +399,7 @@ var Options = [...]Option{
 	{Name: Name{"verbose", 'v', NoArg, ""}, Cmds: all, Env: "DEBUG", Help: "print more; may be repeated", Section: Submission,
 		set: func(r *Request, value string, _ bool) error {
 			r.Verbose++
-			if n, err := strconv.Atoi(value); err == nil { // of the variable
+			if n, err := strconv.Atoi(value); err == nil { // from the variable
 				r.Verbose = n
 			}
 			return nil

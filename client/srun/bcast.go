@@ -14,14 +14,14 @@ import (
 	"github.com/sluice-hpc/sluice/client/submission"
 )
 
-// broadcast is --bcast: the program is copied to the nodes of the job first, and executed from there.
+// broadcast is --bcast: the program is first copied to the job's nodes and executed from there.
 type broadcast struct {
 	source string
-	byNode bool   // each node has a file of its own: their folder may be shared
-	libs   string // the folder of the program's libraries; "" = they are not sent
+	byNode bool   // each node gets its own file name, because the directory may be shared
+	libs   string // directory of the program's libraries; "" if they are not sent
 }
 
-// checkBcast finds the program that is to be copied.
+// checkBcast finds the program to copy.
 func (r *run) checkBcast() error {
 	if !r.req.Run.Bcast {
 		return nil
@@ -43,7 +43,7 @@ func (r *run) checkBcast() error {
 	return nil
 }
 
-// findProgram is where a program is on this host.
+// findProgram searches for a program on this host.
 func findProgram(name, path, dir string) (string, bool) {
 	if strings.Contains(name, "/") {
 		name = absolute(dir, name)
@@ -63,7 +63,7 @@ func executable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// sendProgram copies the program, and has it executed from where it is then.
+// sendProgram copies the program and makes the tasks execute the copy.
 func (r *run) sendProgram(ctx context.Context) error {
 	if !r.req.Run.Bcast {
 		return nil
@@ -125,7 +125,7 @@ func (r *run) sendProgram(ctx context.Context) error {
 	return nil
 }
 
-// nodesForProgram are those of the job: which of them the step gets is not known yet.
+// nodesForProgram returns all nodes of the job: those of the step are not known yet.
 func (r *run) nodesForProgram(ctx context.Context) (names []string, err error) {
 	job := r.job
 	if r.alloc == nil {
@@ -143,7 +143,7 @@ func (r *run) nodesForProgram(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// notSent prints why the program has not been copied.
+// notSent reports why the program was not copied.
 func (r *run) notSent(err error) int {
 	var v *opt.ValueError
 	if errors.As(err, &v) {

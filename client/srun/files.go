@@ -16,21 +16,21 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// stream is where one of the three streams of the tasks goes to, or comes from.
+// stream is the source or target of one of the tasks' three streams.
 type stream struct {
-	pattern string // of the option; "" = srun's own stream
-	node    bool   // the nodes open the files: their names differ by task or node
-	only    int64  // the one task that is meant; -1 = all
+	pattern string // the option's value; "" = srun's own stream
+	node    bool   // the nodes open the files, because names differ by task or node
+	only    int64  // the only task connected to it; -1 = all
 	file    *os.File
 }
 
-// files are the three.
+// files has the three streams.
 type files struct {
 	in, out, err stream
-	errToOut     bool // no --error: it goes where standard output goes
+	errToOut     bool // without --error, stderr goes to the same place as stdout
 }
 
-// plan decides from the options. Input is opened at once: what cannot be read is said before anything runs.
+// plan evaluates the options. It opens the input at once, to report an unreadable file before anything runs.
 func (f *files) plan(r *run) error {
 	spec := r.req.Spec
 	f.in, f.out, f.err = classify(spec.StdIn), classify(spec.StdOut), classify(spec.StdErr)
@@ -45,7 +45,7 @@ func (f *files) plan(r *run) error {
 	return nil
 }
 
-// classify reads an option: none, all, the number of a task, or a file.
+// classify reads an option: none, all, a task number, or a file.
 func classify(pattern string) stream {
 	s := stream{pattern: pattern, only: -1}
 	switch {
@@ -89,7 +89,7 @@ func absolute(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// reason is the system's word for an error.
+// reason is the system's text for an error.
 func reason(err error) string {
 	var p *os.PathError
 	if errors.As(err, &p) {
@@ -99,7 +99,7 @@ func reason(err error) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// open opens the files that srun itself writes, once the step has its number.
+// open opens the files that srun itself writes, once the step's number is known.
 func (f *files) open(r *run) error {
 	values := r.values()
 	for _, s := range []*stream{&f.out, &f.err} {
@@ -123,7 +123,7 @@ func (f *files) open(r *run) error {
 		}
 		s.file = file
 	}
-	if f.out.file != nil && f.err.file != nil && same(f.out.file, f.err.file) { // two open files would overwrite each other
+	if f.out.file != nil && f.err.file != nil && same(f.out.file, f.err.file) { // two open files would overwrite each other's data
 		_ = f.err.file.Close()
 		f.err.file = f.out.file
 	}
@@ -151,7 +151,7 @@ func (f *files) close() {
 	}
 }
 
-// values are what the symbols of patterns stand for, but for those of tasks and nodes.
+// values returns the values of file name symbols, except those of tasks and nodes.
 func (r *run) values() filename.Values {
 	spec := r.job.GetSpec()
 	return filename.Values{JobID: r.job.GetId(), IsArrayTask: r.job.GetIsArrayTask(), ArrayJobID: r.job.GetArrayJobId(),
@@ -159,7 +159,7 @@ func (r *run) values() filename.Values {
 		Host: r.env.Getenv("SLURMD_NODENAME")}
 }
 
-// output makes what is written of the frames of the nodes.
+// output returns the writer of the tasks' output.
 func (f *files) output(r *run) *stepio.Output {
 	tasks := r.step.GetNumTasks()
 	direct := r.req.Run.Unbuffered || r.req.Run.Pty
@@ -185,7 +185,7 @@ func (f *files) output(r *run) *stepio.Output {
 	return stepio.NewOutput(out, sink(&f.err, r.env.Stderr))
 }
 
-// tell says to the nodes where the streams go.
+// tell fills in the streams for the nodes.
 func (f *files) tell(r *run, w *msg.StepWork) {
 	dir := r.req.Spec.WorkDir
 	if f.in.node {
@@ -208,7 +208,7 @@ func (f *files) tell(r *run, w *msg.StepWork) {
 	}
 }
 
-// source is what standard input is read from; nil where tasks want none.
+// source returns the reader for standard input; nil if no task wants any.
 func (f *files) source(r *run) io.Reader {
 	switch {
 	case f.in.node, f.in.pattern == filename.Null:
@@ -219,7 +219,7 @@ func (f *files) source(r *run) io.Reader {
 	return r.env.Stdin
 }
 
-// only checks the numbers of tasks that --input, --output and --error name.
+// onlyTasks checks the task numbers of --input, --output and --error.
 func (f *files) onlyTasks(tasks uint32) error {
 	for what, s := range map[string]*stream{"input": &f.in, "output": &f.out, "error": &f.err} {
 		if s.only >= int64(tasks) {

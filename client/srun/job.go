@@ -19,7 +19,7 @@ func umaskText() string { return fmt.Sprintf("%04o", submission.Umask()) }
 
 const noResources = "Unable to allocate resources"
 
-// testOnly says when the job would start.
+// testOnly prints when the job would start.
 func (r *run) testOnly(ctx context.Context) int {
 	a := r.allocation()
 	reply, err := a.Request(ctx, nil)
@@ -46,13 +46,14 @@ func (r *run) allocation() *submission.Allocation {
 	return &submission.Allocation{Env: r.env, Req: r.req, Sender: r.sender}
 }
 
-// foreseen: what the step is to be does not depend on what the controller makes of the job, so that the job's start makes it as well.
+// foreseen reports whether the step's specification does not depend on the job's allocation, so that it can be submitted with the
+// job.
 func (r *run) foreseen() bool {
 	s := r.req.Spec
 	return !r.req.Run.Bcast && (s.NtasksPerTres == 0 || s.NumTasks != 0 || r.req.TasksOfGPUs(s.NtasksPerTres) != 0)
 }
 
-// runJob makes a job for the step, and ends it afterwards, whatever happens.
+// runJob creates a job for the step and ends it afterwards in any case.
 func (r *run) runJob(ctx context.Context) (exit int) {
 	a := r.allocation()
 	r.alloc = a
@@ -74,7 +75,7 @@ func (r *run) runJob(ctx context.Context) (exit int) {
 	}
 	ended := false
 	defer func() {
-		if !ended { // a panic as well
+		if !ended { // after a panic, too
 			_ = a.End(ctx, 1)
 		}
 	}()
@@ -100,7 +101,7 @@ func (r *run) runJob(ctx context.Context) (exit int) {
 	return exit
 }
 
-// notAllocated: the job has not started.
+// notAllocated reports that the job has not started.
 func (r *run) notAllocated(ctx context.Context, err error) int {
 	a := r.alloc
 	var i *submission.Interrupted

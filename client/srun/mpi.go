@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// mapping says which ranks share a node, as MPI programs read it (PMI_process_mapping): vectors of the first node, how many nodes from it
-// on, and how many ranks in a row on each. It is never empty.
+// mapping says which ranks share a node, in the format that MPI programs read (PMI_process_mapping): vectors of first node, number
+// of nodes, and consecutive ranks per node. It is never empty.
 func mapping(nodes []*msg.StepNode) string {
 	var of []int // the node of each rank
 	for i, n := range nodes {

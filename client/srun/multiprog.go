@@ -12,16 +12,16 @@ import (
 	"github.com/sluice-hpc/sluice/client/opt"
 )
 
-// program is a line of the file of --multi-prog: ranks, and what they execute.
+// program is a line of the --multi-prog file: ranks and their command.
 type program struct {
 	tasks []uint32
 	argv  []string
 }
 
-// mostProgram bounds the file of --multi-prog.
+// mostProgram bounds the --multi-prog file, in bytes.
 const mostProgram = 4 << 20
 
-// readPrograms reads that file (srun(1), MULTIPLE PROGRAM CONFIGURATION) for a step with so many tasks.
+// readPrograms reads the --multi-prog file (srun(1), MULTIPLE PROGRAM CONFIGURATION) for a step with the given number of tasks.
 func readPrograms(dir, path string, more []string, tasks uint32) ([]program, error) {
 	data, err := os.ReadFile(absolute(dir, path))
 	if err != nil {
@@ -38,7 +38,7 @@ func readPrograms(dir, path string, more []string, tasks uint32) ([]program, err
 }
 
 func parsePrograms(path string, data []byte, more []string, tasks uint32) ([]program, error) {
-	owner := make([]int, tasks) // line of each rank
+	owner := make([]int, tasks) // each rank's line
 	argv := make([][]string, tasks)
 	n := 0
 	var line []byte
@@ -48,7 +48,7 @@ func parsePrograms(path string, data []byte, more []string, tasks uint32) ([]pro
 		if len(line) == 0 && bytes.HasPrefix(raw, []byte("#")) {
 			continue
 		}
-		if rest, ok := bytes.CutSuffix(raw, []byte(`\`)); ok { // goes on in the next line
+		if rest, ok := bytes.CutSuffix(raw, []byte(`\`)); ok { // continued on the next line
 			line = append(line, rest...)
 			continue
 		}
@@ -94,7 +94,7 @@ func programLine(path string, n int, line string, more []string, owner []int, ar
 		words = append(words, []word{{m, true}})
 	}
 	for offset, rank := range list {
-		if ranks == "*" { // the range of it is all tasks
+		if ranks == "*" { // its offsets count all tasks
 			offset = int(rank)
 		}
 		if owner[rank] != 0 {
@@ -105,12 +105,12 @@ func programLine(path string, n int, line string, more []string, owner []int, ar
 	return nil
 }
 
-// rankError is what is wrong with numbers of tasks, in Slurm's words.
+// rankError is Slurm's message about invalid task numbers.
 type rankError string
 
 func (e rankError) Error() string { return string(e) }
 
-// rankList reads "0,4-6" or "*", which is all that no line before has.
+// rankList reads "0,4-6", or "*" for all ranks that no earlier line has.
 func rankList(s string, owner []int) ([]uint32, error) {
 	var list []uint32
 	if s == "*" {
@@ -143,13 +143,13 @@ func rankList(s string, owner []int) ([]uint32, error) {
 	return list, nil
 }
 
-// word is a part of a command line. What stands in single quotes is kept as it is: blanks, %t and %o.
+// word is a part of a command line. Text in single quotes is taken literally: blanks, %t and %o.
 type word struct {
 	text   string
 	quoted bool
 }
 
-// splitWords cuts a command line at blanks. Double quotes are no quotes, as in Slurm.
+// splitWords splits a command line at blanks. As in Slurm, double quotes have no meaning.
 func splitWords(s string) (words [][]word) {
 	var now []word
 	var text []byte
@@ -165,7 +165,7 @@ func splitWords(s string) (words [][]word) {
 		case c == '\'':
 			flush(quote)
 			quote = !quote
-		case c == '\\' && !quote && i+1 < len(s): // the next one stands for itself
+		case c == '\\' && !quote && i+1 < len(s): // the next character is literal
 			flush(false)
 			i++
 			now = append(now, word{s[i : i+1], true})
@@ -184,7 +184,7 @@ func splitWords(s string) (words [][]word) {
 	return words
 }
 
-// expanded replaces %t by the rank and %o by its place in its line.
+// expanded replaces %t by the rank and %o by its offset within its line.
 func expanded(words [][]word, rank uint32, offset int) []string {
 	r := strings.NewReplacer("%t", strconv.Itoa(int(rank)), "%o", strconv.Itoa(offset))
 	out := make([]string, len(words))
@@ -200,7 +200,7 @@ func expanded(words [][]word, rank uint32, offset int) []string {
 	return out
 }
 
-// gathered refuses gaps.
+// gathered collects the programs and rejects ranks without one.
 func gathered(path string, owner []int, argv [][]string) ([]program, error) {
 	var programs []program
 	for rank := range owner {

@@ -11,18 +11,18 @@ import (
 	"github.com/sluice-hpc/sluice/client/submission"
 )
 
-// How often the controller is asked whether a node has failed that is no longer connected.
+// Intervals of polling the controller for the failure of a disconnected node.
 const (
 	firstLook = 200 * time.Millisecond
 	lastLook  = 15 * time.Second
 )
 
-// find waits until the controller knows what has become of a node whose connection has ended.
+// find polls until the controller knows the fate of a node whose connection has ended.
 func (t *tasks) find(ctx context.Context, node int) {
 	for wait := firstLook; ; wait = min(2*wait, lastLook) {
 		step, err := submission.Patiently(ctx, t.r.sender, func() (*msg.StepRecord, error) { return t.record(ctx) })
 		if err != nil || step == nil || len(step.GetNodes()) != len(t.nodes) {
-			return // that the step has ended is said to who waits for it
+			return // the end of the step is reported elsewhere
 		}
 		if of := step.GetNodes()[node]; of.GetEnded() {
 			if of.GetLost() {
@@ -38,7 +38,7 @@ func (t *tasks) find(ctx context.Context, node int) {
 	}
 }
 
-// record is the step as the controller has it, nil when it has gone.
+// record returns the controller's record of the step, nil if it is gone.
 func (t *tasks) record(ctx context.Context) (*msg.StepRecord, error) {
 	stream, err := t.r.client.Steps(ctx, &msg.StepsRequest{Ids: []string{t.id()}, Ended: true})
 	if err != nil {
@@ -59,7 +59,7 @@ func (t *tasks) record(ctx context.Context) (*msg.StepRecord, error) {
 	}
 }
 
-// nodeFailed: what ran there has ended. With --no-kill the others go on; otherwise the controller ends them.
+// nodeFailed ends the tasks of a failed node. With --no-kill the other nodes continue; otherwise the controller ends them.
 func (t *tasks) nodeFailed(node int) {
 	t.mu.Lock()
 	again := t.nodes[node].failed || t.nodes[node].ended

@@ -9,15 +9,15 @@ import (
 	"github.com/sluice-hpc/sluice/client/terminal"
 )
 
-// signals are those that srun takes.
+// signals receives srun's signals.
 type signals struct {
 	c    chan os.Signal
 	last time.Time // of the last SIGINT
 	ints int
 }
 
-// caught are passed on to the tasks or have a meaning for srun itself. SIGTSTP is ignored (srun(1)), and so are those that would stop a
-// process in the background that uses its terminal.
+// caught are the signals that srun passes on to the tasks or handles itself. SIGTSTP is ignored (srun(1)), and so are those that
+// would stop a background process that uses its terminal.
 var caught = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 	syscall.SIGALRM, syscall.SIGCONT, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGPIPE}
 
@@ -34,10 +34,10 @@ func (s *signals) release() {
 	signal.Reset(syscall.SIGTTIN, syscall.SIGTTOU)
 }
 
-// again is how soon the second Ctrl-C has to follow.
+// again is the time within which the second Ctrl-C must follow.
 const again = time.Second
 
-// handle does what a signal means while tasks run.
+// handle processes a signal while tasks run.
 func (t *tasks) handle(s os.Signal) {
 	number, ok := s.(syscall.Signal)
 	if !ok {
@@ -66,7 +66,8 @@ func (t *tasks) handle(s os.Signal) {
 	}
 }
 
-// interrupt: the first Ctrl-C asks how the tasks are, the next one within a second is passed on, and one more ends the step.
+// interrupt handles Ctrl-C: the first one prints the state of the tasks, a second one within a second is passed on, a third one
+// ends the step.
 func (t *tasks) interrupt() {
 	o := &t.r.req.Run
 	now := t.r.env.Now()
@@ -97,7 +98,7 @@ func (t *tasks) interrupt() {
 	}
 }
 
-// ctrlC passes SIGINT on, and ends the step.
+// ctrlC passes SIGINT on and ends the step.
 func (t *tasks) ctrlC() {
 	t.r.infof("sending Ctrl-C to StepId=%s", t.id())
 	t.mu.Lock()
@@ -107,7 +108,7 @@ func (t *tasks) ctrlC() {
 	t.force()
 }
 
-// resize tells the node the size of the terminal.
+// resize sends the size of the terminal to the node.
 func (t *tasks) resize() {
 	if t.r.req.Run.Pty {
 		if fd, ok := terminal.Of(t.r.env.Stdin); ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// spec is what is asked of the controller for the step.
+// spec builds the request for the step.
 func (r *run) spec(addresses []string) *msg.StepSpec {
 	j, o := r.req.Spec, &r.req.Run
 	s := &msg.StepSpec{Name: j.Name, NumTasks: j.NumTasks, MinNodes: j.MinNodes, MaxNodes: j.MaxNodes, CpusPerTask: j.CpusPerTask,
@@ -38,7 +38,7 @@ func (r *run) spec(addresses []string) *msg.StepSpec {
 	if k := j.NtasksPerTres; k > 0 {
 		r.perGPU(s, k)
 	}
-	if r.alloc != nil { // the allocation was made for the step: it is all of it
+	if r.alloc != nil { // the allocation was made for the step, which uses all of it
 		s.ReqNodes, s.ExcNodes, s.MemPerNodeMib, s.MemPerCpuMib, s.MemPerGpuMib = "", "", 0, 0, 0
 		s.TimeLimitS = 0
 		if !strings.HasPrefix(s.Distribution, "arbitrary") {
@@ -51,18 +51,18 @@ func (r *run) spec(addresses []string) *msg.StepSpec {
 	return s
 }
 
-// exclusiveStep: --exclusive keeps the step to the CPUs that its tasks need. Outside of an allocation the job is what has its nodes to
-// itself, and a step that does not say how many tasks it has gets all of it, as in Slurm.
+// exclusiveStep reports whether the step gets only the CPUs that its tasks need. Outside an allocation --exclusive makes the job
+// the only one on its nodes, and as in Slurm a step without a number of tasks gets all of it.
 func (r *run) exclusiveStep() bool {
 	return r.req.Spec.Sharing == "exclusive" && (r.alloc == nil || r.req.Given("ntasks"))
 }
 
-// perGPU is --ntasks-per-gpu: so many tasks for each GPU, and each of them sees that one.
+// perGPU implements --ntasks-per-gpu: k tasks per GPU, each of which sees only that GPU.
 func (r *run) perGPU(s *msg.StepSpec, k uint32) {
 	if s.NumTasks == 0 {
 		s.NumTasks = r.req.TasksOfGPUs(k)
 	}
-	if s.NumTasks == 0 && r.job != nil { // the controller has counted
+	if s.NumTasks == 0 && r.job != nil { // the controller has derived the number
 		s.NumTasks = r.job.GetSpec().GetNumTasks()
 	}
 	if s.TresBind == "" {
@@ -70,7 +70,7 @@ func (r *run) perGPU(s *msg.StepSpec, k uint32) {
 	}
 }
 
-// nodesAreTasks: without a number of nodes or tasks, each node that -w names runs a task, as in Slurm.
+// nodesAreTasks runs one task on each node of -w if neither the number of nodes nor of tasks is given, as in Slurm.
 func (r *run) nodesAreTasks() {
 	s := r.req.Spec
 	if s.NumTasks != 0 || s.MinNodes != 0 || s.NtasksPerNode != 0 || strings.HasPrefix(s.Distribution, "arbitrary") {
@@ -82,8 +82,8 @@ func (r *run) nodesAreTasks() {
 	}
 }
 
-// nodesOfJob has a step that does not say how many nodes it wants take those of its job, one at most for each task. In a batch script the
-// environment says so; with --jobid the job has to be asked.
+// nodesOfJob gives a step without a number of nodes all nodes of its job, but at most one per task. In a batch script the
+// environment has the number; with --jobid the job must be queried.
 func (r *run) nodesOfJob(ctx context.Context) {
 	s, o := r.req.Spec, &r.req.Run
 	if r.alloc != nil || o.Interactive || o.Pty || o.RelativeGiven ||
@@ -92,10 +92,10 @@ func (r *run) nodesOfJob(ctx context.Context) {
 	}
 	reply, err := r.client.WaitAllocation(ctx, &msg.WaitAllocationRequest{JobId: r.jobID()})
 	if err != nil {
-		return // the answer about the step says it
+		return // creating the step will report the error
 	}
 	for _, a := range reply.GetJob().GetAlloc() {
-		if !a.GetEnded() { // of a node that has failed (--no-kill)
+		if !a.GetEnded() { // ended: a failed node (--no-kill)
 			s.MinNodes++
 		}
 	}

@@ -1,4 +1,4 @@
-// Package srun is the command that runs tasks: as a step of the job it is called in, otherwise in a job of its own.
+// Package srun is the command that runs tasks: as a step of the job in which it is called, otherwise in a job of its own.
 package srun
 
 import (
@@ -42,14 +42,14 @@ func Main(env *command.Env, args []string) int {
 	return r.run(context.Background())
 }
 
-// run is one run of srun.
+// run is one invocation of srun.
 type run struct {
 	env    *command.Env
 	req    *opt.Request
 	argv   []string
 	sender *submission.Sender
 
-	inside uint32 // the job whose step it is; 0 = a job of its own
+	inside uint32 // the job of the step; 0 = a new job
 	files  files
 	bcast  broadcast
 	conf   settings
@@ -65,7 +65,7 @@ type run struct {
 	sig    *signals
 }
 
-// prepare does everything up to the first call.
+// prepare does everything before the first call.
 func (r *run) prepare(hits []opt.Hit) error {
 	dir, err := r.env.Getwd()
 	if err != nil {
@@ -98,7 +98,7 @@ func (r *run) prepare(hits []opt.Hit) error {
 	return r.check()
 }
 
-// jobGiven is the job that --jobid or SLURM_JOB_ID names.
+// jobGiven returns the job named by --jobid or SLURM_JOB_ID.
 func jobGiven(env *command.Env, hits []opt.Hit) string {
 	id := env.Getenv("SLURM_JOB_ID")
 	for _, h := range hits {
@@ -109,7 +109,7 @@ func jobGiven(env *command.Env, hits []opt.Hit) string {
 	return id
 }
 
-// lookup hides variables that say something of the job and not of its steps.
+// lookup hides variables that describe the job rather than its steps.
 func (r *run) lookup(inside bool) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		value, ok := r.env.LookupEnv(name)
@@ -123,13 +123,13 @@ func (r *run) lookup(inside bool) func(string) (string, bool) {
 	}
 }
 
-// check looks at command and files.
+// check validates command and files.
 func (r *run) check() error {
 	if err := opt.OneComponent(r.argv); err != nil {
 		return err
 	}
 	if len(r.argv) == 0 && r.req.TestOnly && r.inside == 0 {
-		r.argv = []string{r.env.Name} // nothing is started
+		r.argv = []string{r.env.Name} // nothing will be started
 	}
 	if len(r.argv) == 0 {
 		return &opt.ValueError{Lines: []string{"No command given to execute."}, Exit: 1, Fatal: true,
@@ -148,9 +148,10 @@ func (r *run) check() error {
 	}
 	r.conf = readSettings(r.env.Getenv)
 	if r.req.Run.MPI == "" {
-		// What there is not here is no reason to refuse every srun of a site: most start no MPI program (`sluice conf check` names it).
+		// An unknown MpiDefault is no reason to reject every srun of a site, since most start no MPI program. `sluice conf check`
+		// reports it.
 		r.mpiByDefault = true
-		// The shell of salloc is where mpirun is called: it must not believe itself a rank.
+		// mpirun is called in salloc's shell, which must not look like an MPI rank.
 		if r.req.Run.MPI, _ = opt.MPIType(r.conf.mpi); r.req.Run.MPI == "" || r.req.Run.Interactive {
 			r.req.Run.MPI = "none"
 		}
@@ -175,7 +176,7 @@ func (r *run) check() error {
 	return r.files.plan(r)
 }
 
-// tasksOfNodes forgets --ntasks-per-node where more tasks were asked for than it allows. As in Slurm, with a warning.
+// tasksOfNodes drops --ntasks-per-node if more tasks were requested than it allows. Like Slurm it warns.
 func (r *run) tasksOfNodes() {
 	s := r.req.Spec
 	if s.NtasksPerNode == 0 || s.MinNodes == 0 || s.NumTasks <= s.NtasksPerNode*s.MinNodes || s.MaxNodes > s.MinNodes {
@@ -186,7 +187,7 @@ func (r *run) tasksOfNodes() {
 	s.NtasksPerNode = 0
 }
 
-// checkRelative refuses nodes beyond those of the allocation, where its size is known.
+// checkRelative rejects nodes beyond the end of the allocation, if its size is known.
 func (r *run) checkRelative() error {
 	o, nodes := r.req.Run, max(r.req.Spec.MinNodes, 1)
 	has, err := strconv.ParseUint(r.env.Getenv("SLURM_JOB_NUM_NODES"), 10, 32)
@@ -200,7 +201,7 @@ func (r *run) checkRelative() error {
 		"--relative and --nodes option incompatible with count of allocated nodes (%d+%d>%d)", o.Relative, nodes, has)}, Exit: 1}
 }
 
-// listed answers the options that only show something.
+// listed handles the options that only print information.
 func (r *run) listed() bool {
 	switch {
 	case r.req.Run.MPIList:
@@ -216,7 +217,7 @@ func (r *run) listed() bool {
 	return false
 }
 
-// explain says what was taken otherwise than it was said, and with -v what is in force.
+// explain prints warnings about adjusted options and, with -v, all options in effect.
 func (r *run) explain() {
 	for _, o := range r.req.NotAllowed {
 		r.env.Errorf("Ignoring %s since it's not allowed by configuration (AllowSpecResourcesUsage = No)", o)
@@ -248,14 +249,14 @@ func (r *run) explain() {
 	r.env.Infof("end of defined options")
 }
 
-// infof is for what -Q does not want to hear.
+// infof prints unless -Q was given.
 func (r *run) infof(format string, args ...any) {
 	if !r.req.Quiet {
 		r.env.Infof(format, args...)
 	}
 }
 
-// run makes the step, and the job first where there is none.
+// run creates the step, and a job for it if necessary.
 func (r *run) run(ctx context.Context) (exit int) {
 	if r.inside == 0 && r.req.TestOnly {
 		return r.testOnly(ctx)
@@ -268,7 +269,7 @@ func (r *run) run(ctx context.Context) (exit int) {
 	return r.runJob(ctx)
 }
 
-// refusedStep prints why there is no step.
+// refusedStep reports why the step was not created.
 func (r *run) refusedStep(err error) int {
 	var i *submission.Interrupted
 	if errors.As(err, &i) {
@@ -289,7 +290,7 @@ func (r *run) refusedStep(err error) int {
 	if r.alloc == nil && (code == msg.CodeInvalidJobID || code == msg.CodeAlreadyDone || code == msg.CodeFinished) {
 		r.env.Errorf("Unable to confirm allocation for job %d: %s", r.jobID(), text)
 		r.env.Infof("Check SLURM_JOB_ID environment variable. Expired or invalid job %d", r.jobID())
-	} else if lead := client.ProblemOf(err).GetLead(); lead != "" && code == msg.CodeNodeConfig { // Slurm says no more
+	} else if lead := client.ProblemOf(err).GetLead(); lead != "" && code == msg.CodeNodeConfig { // Slurm prints only that
 		r.env.Errorf("%s", lead)
 		return r.env.ErrorExit()
 	} else {
@@ -333,5 +334,5 @@ const cpuBindHelp = `CPU bind options:
         help            show this help message
 `
 
-// words are the arguments as one line.
+// words joins the arguments.
 func words(argv []string) string { return strings.Join(argv, " ") }

@@ -22,22 +22,22 @@ import (
 )
 
 const (
-	// quietWait is how long nobody is told that a step waits for others: one that is about to end is gone by then.
+	// quietWait is how long waiting for other steps is not reported: a step that is about to end is gone by then.
 	quietWait = 500 * time.Millisecond
 	pollWait  = 20 * time.Second
-	// cleanUpWait is what --immediate allows: a step whose srun has just returned may not have been cleaned up yet.
+	// cleanUpWait is how long --immediate waits: a step whose srun has just returned may not have been cleaned up yet.
 	cleanUpWait = 250 * time.Millisecond
-	// askAfter is when the controller is asked to say when the step has ended, and the job of its own: most have by then.
+	// askAfter is when srun asks the controller to report the end of the step, and of its own job. Most have ended by then.
 	askAfter = 3 * time.Second
-	// lastWords is how long a node may take, after tasks have failed, to say why.
+	// lastWords is how long nodes may take to explain failed tasks.
 	lastWords = time.Second
-	// launchWithin bounds how long nodes that have connected wait for the others.
+	// launchWithin bounds how long connected nodes wait for the others.
 	launchWithin = time.Minute
-	// graceEnded is how long nodes may take to tell what the controller knows.
+	// graceEnded is how long nodes may take to report an end that the controller already knows.
 	graceEnded = 5 * time.Second
 )
 
-// runStep makes the step in the job and runs its tasks.
+// runStep creates the step in the job and runs its tasks.
 func (r *run) runStep(ctx context.Context) int {
 	if r.client == nil {
 		c, err := r.sender.Dial(ctx)
@@ -66,7 +66,7 @@ func (r *run) runStep(ctx context.Context) int {
 	return r.launch(ctx)
 }
 
-// want listens for the nodes of the step, and says what is asked of the controller.
+// want starts listening for the step's nodes and builds the request to the controller.
 func (r *run) want() (err error) {
 	id, err := submission.RandomID()
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *run) want() (err error) {
 	return err
 }
 
-// create asks for the step until there is room for it.
+// create requests the step until there is room for it.
 func (r *run) create(ctx context.Context) error {
 	req := r.wanted
 	req.JobId, req.WaitMs = r.jobID(), uint32(quietWait.Milliseconds())
@@ -116,12 +116,12 @@ func (r *run) create(ctx context.Context) error {
 	}
 }
 
-// busyError: --immediate, and other steps have what is needed.
+// busyError reports that --immediate was given and other steps hold the resources.
 type busyError struct{ problem *msg.Problem }
 
 func (b *busyError) Error() string { return b.problem.GetPhrase() }
 
-// ask makes one call, which a signal breaks off.
+// ask makes one call, which a signal interrupts.
 func (r *run) ask(ctx context.Context, req *msg.CreateStepRequest) (*msg.CreateStepReply, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -147,7 +147,7 @@ func (r *run) ask(ctx context.Context, req *msg.CreateStepRequest) (*msg.CreateS
 	}
 }
 
-// launch starts the tasks and stays until they have ended.
+// launch starts the tasks and returns when they have ended.
 func (r *run) launch(ctx context.Context) (exit int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -191,7 +191,7 @@ func (r *run) launch(ctx context.Context) (exit int) {
 	return min(t.worst, 255)
 }
 
-// describe says with -v where tasks run.
+// describe prints with -v where tasks run.
 func (r *run) describe(t *tasks) {
 	if r.req.Verbose == 0 {
 		return
@@ -212,12 +212,12 @@ func (r *run) describe(t *tasks) {
 	}
 }
 
-// byControllerNow ends a step that has been made and cannot be run.
+// byControllerNow cancels a step that was created but cannot be run.
 func (t *tasks) byControllerNow() {
 	_, _ = t.r.client.CancelJobs(context.Background(), &msg.CancelJobsRequest{Ids: []string{t.id()}})
 }
 
-// feed passes standard input on, from when all tasks have begun.
+// feed forwards standard input, starting when all tasks have begun.
 func (r *run) feed(ctx context.Context, t *tasks) {
 	source := r.files.source(r)
 	if source == nil {
@@ -241,7 +241,7 @@ func (r *run) feed(ctx context.Context, t *tasks) {
 	}()
 }
 
-// rawTerminal gives the terminal to task 0 with --pty.
+// rawTerminal connects the terminal to task 0 with --pty.
 func (r *run) rawTerminal(work *msg.StepWork) (restore func()) {
 	if !r.req.Run.Pty {
 		return func() {}
@@ -270,11 +270,11 @@ func (t *tasks) follow(ctx context.Context) {
 	defer ask.Stop()
 	defer t.launch.Stop()
 	defer t.settled()
-	var late <-chan time.Time // of --wait
+	var late <-chan time.Time // for --wait
 	first, done := t.first, t.done
 	var grace <-chan time.Time
 	var over *msg.StepRecord
-	var job <-chan *msg.JobRecord // the controller takes an allocation without steps that nobody waits for as left behind
+	var job <-chan *msg.JobRecord // the controller ends an allocation without steps that nobody waits for
 	for {
 		select {
 		case <-t.ended:
@@ -291,7 +291,7 @@ func (t *tasks) follow(ctx context.Context) {
 			clean := t.worst == 0 && !t.failed
 			t.mu.Unlock()
 			switch {
-			case clean && t.r.req.Run.TaskEpilog != "": // what it does is done when srun returns
+			case clean && t.r.req.Run.TaskEpilog != "": // its effects must be complete when srun returns
 			case clean:
 				return
 			default:
@@ -340,7 +340,7 @@ func (t *tasks) follow(ctx context.Context) {
 	}
 }
 
-// graceAfter is how long nodes that are connected may take to tell what the controller knows already.
+// graceAfter is how long connected nodes may take to report an end that the controller already knows.
 func (t *tasks) graceAfter(*msg.StepRecord) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -363,7 +363,7 @@ func (r *run) killOnBadExit() bool {
 }
 
 func (r *run) waitSeconds() uint32 {
-	if r.req.Spec.NoKill { // a task that ends has no effect on the others
+	if r.req.Spec.NoKill { // the end of a task does not affect the others
 		return 0
 	}
 	if r.req.Run.WaitGiven {
@@ -372,7 +372,7 @@ func (r *run) waitSeconds() uint32 {
 	return r.conf.waitS
 }
 
-// work is what the tasks of each node are to do.
+// work describes the tasks for the nodes.
 func (r *run) work() (*msg.StepWork, error) {
 	environ, err := r.environment()
 	if err != nil {
@@ -411,8 +411,8 @@ func (r *run) work() (*msg.StepWork, error) {
 	return w, nil
 }
 
-// program runs a program of srun's own beside the step: what --prolog and --epilog name, or SrunProlog and SrunEpilog. Its arguments are
-// the command of the step.
+// program runs a program beside the step: that of --prolog or --epilog, or SrunProlog or SrunEpilog. Its arguments are the step's
+// command.
 func (r *run) program(option, configured string, work *msg.StepWork) {
 	path := option
 	if path == "" {
@@ -433,7 +433,7 @@ func (r *run) program(option, configured string, work *msg.StepWork) {
 	}
 }
 
-// program1 is the path of a program of srun's own; "none" is none.
+// program1 returns the absolute path of such a program; "" for "none".
 func program1(dir, path string) string {
 	if path == "" || strings.EqualFold(path, "none") {
 		return ""
@@ -441,7 +441,7 @@ func program1(dir, path string) string {
 	return absolute(dir, path)
 }
 
-// environment is that of the tasks, but for what nodes add.
+// environment returns the tasks' environment without the variables that nodes add.
 func (r *run) environment() ([]string, error) {
 	spec := r.req.Spec
 	x := submission.ParseExport(spec.ExportEnv)
@@ -491,11 +491,11 @@ func (r *run) environment() ([]string, error) {
 	return e.Vars, e.Check()
 }
 
-// unsaid are variables of an allocation that salloc sets and srun does not.
+// unsaid are variables of an allocation that salloc sets but srun does not.
 var unsaid = map[string]bool{"SLURM_MEM_PER_NODE": true, "SLURM_MEM_PER_CPU": true, "SLURM_MEM_PER_GPU": true, "SLURM_GPUS": true,
 	"SLURM_GPUS_PER_TASK": true, "SLURM_GPU_BIND": true, "SLURM_CPUS_PER_GPU": true, "SLURM_NTASKS_PER_GPU": true}
 
-// distribution is how the tasks of a step are spread over its nodes.
+// distribution returns the distribution of the step's tasks over its nodes.
 func (r *run) distribution() string {
 	kind, _, _ := strings.Cut(r.req.Spec.Distribution, "=")
 	switch {

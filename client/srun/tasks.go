@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/submission"
 )
 
-// tasks follows the tasks of a step, from what the nodes say, and what the controller says of nodes that say nothing.
+// tasks tracks the tasks of a step, from reports of the nodes, and of the controller about nodes that are silent.
 type tasks struct {
 	r       *run
 	session *stepio.Session
@@ -24,30 +24,30 @@ type tasks struct {
 	mu      sync.Mutex
 	state   []taskState
 	status  []uint32 // wait statuses
-	open    []uint8  // streams that have not ended
+	open    []uint8  // streams that are still open
 	nodes   []nodeState
-	left    int // tasks that have not ended
-	busy    int // streams that have not ended
-	worst   int // exit code so far
+	left    int // tasks that are still running
+	busy    int // streams that are still open
+	worst   int // highest exit code so far
 	failed  bool
 	ending  bool // the step is being ended
 	awaited bool // a node has connected
-	asking  bool // the controller is asked how the step ended
+	asking  bool // the controller has been asked how the step ended
 
-	untold []*ending // what is to be said of ends of tasks
+	untold []*ending // ends of tasks to be reported
 	say    *time.Timer
 	launch *time.Timer
-	kill   *time.Timer   // of what SIGTERM was not enough for
-	wait   *time.Timer   // until srun says that it waits for the end
+	kill   *time.Timer   // kills what SIGTERM did not end
+	wait   *time.Timer   // until srun says that it is waiting for the end
 	begun  chan struct{} // all tasks have begun
 	idle   int           // nodes whose tasks have not begun
 
 	first    chan struct{} // a task has ended
 	done     chan struct{} // all tasks and their streams have ended
-	ended    chan struct{} // and the nodes have said so
-	gone     chan struct{} // waiting is given up
-	asked    chan struct{} // something is to be asked of the controller
-	silent   chan int      // nodes that are no longer connected
+	ended    chan struct{} // and the nodes have reported it
+	gone     chan struct{} // srun has given up waiting
+	asked    chan struct{} // the controller is to be asked
+	silent   chan int      // disconnected nodes
 	over     chan *msg.StepRecord
 	input    atomic.Int64
 	firstOne sync.Once
@@ -56,10 +56,10 @@ type tasks struct {
 	goneOne  sync.Once
 
 	abortOnce sync.Once
-	told      bool // that it is being ended
-	quiet     bool // it was ended by Ctrl-C: how its tasks end is no news
+	told      bool // the end has been announced
+	quiet     bool // ended by Ctrl-C: the ends of tasks are not reported
 	killed    bool // a signal has ended a task
-	unread    bool // who read the output has gone
+	unread    bool // the reader of the output is gone
 }
 
 type taskState uint8
@@ -104,7 +104,7 @@ func (t *tasks) node(i int) *msg.StepNode { return t.r.step.GetNodes()[i] }
 // never is longer than any step.
 const never = 1<<63 - 1
 
-// Connected is of stepio.Watcher, as are those below.
+// Connected implements stepio.Watcher, as do the methods below.
 func (t *tasks) Connected(int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,7 +114,7 @@ func (t *tasks) Connected(int) {
 	}
 }
 
-// late gives up a step some of whose nodes do not connect.
+// late gives up a step if some of its nodes have not connected.
 func (t *tasks) late() {
 	if t.session.Begun() {
 		return
@@ -172,7 +172,7 @@ func (t *tasks) Say(_ int, line string) {
 	_, _ = t.r.env.Stderr.Write([]byte(line + "\n"))
 }
 
-// Exit: tasks of a node have ended, all in the same way.
+// Exit records the end of tasks of a node, all with the same status.
 func (t *tasks) Exit(node int, e *msg.StepExit) {
 	t.mu.Lock()
 	var ranks []uint32
@@ -194,10 +194,10 @@ func (t *tasks) Exit(node int, e *msg.StepExit) {
 	if kill {
 		t.tellAll()
 		t.r.infof("launch/slurm: _step_signal: Terminating StepId=%s", t.id())
-		t.abortOnce.Do(func() {}) // that says it
+		t.abortOnce.Do(func() {}) // the message above says it
 		t.terminate()
 	}
-	if len(ranks) > 0 { // what follows from the end of the step comes behind what was said of it
+	if len(ranks) > 0 { // report this before the consequences of the step's end
 		t.firstOne.Do(func() { close(t.first) })
 		t.mu.Lock()
 		t.check()
@@ -205,20 +205,20 @@ func (t *tasks) Exit(node int, e *msg.StepExit) {
 	}
 }
 
-// Abort: MPI_Abort in a task. Its node has begun to end its own tasks.
+// Abort handles MPI_Abort in a task. Its node is already ending its own tasks.
 func (t *tasks) Abort(uint32) { t.stop() }
 
-// finish notes the end of a task. The lock is held.
+// finish records the end of a task. The lock is held.
 func (t *tasks) finish(rank, status uint32) {
 	t.state[rank], t.status[rank] = exited, status
 	t.left--
 	t.worst = max(t.worst, stepio.ExitCode(status))
 }
 
-// together is how long the end of a task is not told, so that others that end in the same way are told in one line.
+// together delays the report of a task's end, so that tasks with the same end share a line.
 const together = 10 * time.Millisecond
 
-// ending are tasks of a node that have ended in one way.
+// ending are tasks of a node with the same end.
 type ending struct {
 	node   int
 	ranks  []uint32
@@ -226,7 +226,7 @@ type ending struct {
 	oom    bool
 }
 
-// note has the end of tasks told soon.
+// note schedules the report of the end of tasks.
 func (t *tasks) note(node int, ranks []uint32, e *msg.StepExit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -252,7 +252,7 @@ func (t *tasks) tellAll() {
 	}
 }
 
-// tell prints how tasks ended that did not end well.
+// tell reports tasks that failed; with -v, all tasks.
 func (t *tasks) tell(node int, ranks []uint32, e *msg.StepExit) {
 	ws := syscall.WaitStatus(e.WaitStatus)
 	name := t.node(node).GetNode()
@@ -304,7 +304,7 @@ func (t *tasks) Ended(node int, e *msg.StepEnded) {
 	t.endNode(node, e.WaitStatus)
 }
 
-// endNode: nothing of the step is left on a node.
+// endNode records that a node has nothing of the step left.
 func (t *tasks) endNode(node int, status uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -331,7 +331,7 @@ func (t *tasks) endNode(node int, status uint32) {
 	t.check()
 }
 
-// check looks whether all has ended. The lock is held.
+// check closes done and ended if all tasks or nodes have ended. The lock is held.
 func (t *tasks) check() {
 	if t.left == 0 && t.busy == 0 {
 		t.doneOne.Do(func() { close(t.done) })
@@ -362,7 +362,7 @@ func (t *tasks) Lost(node int, err error) {
 	if !finished && !silent {
 		select {
 		case t.silent <- node:
-		default: // it has been lost before: nodes may connect again until all have
+		default: // lost before: nodes may reconnect until all are there
 		}
 	}
 	t.ask()
@@ -376,7 +376,7 @@ func (t *tasks) Unwritable(err error) {
 	if !first {
 		return
 	}
-	if errors.Is(err, syscall.EPIPE) { // a reader that has gone away is no news
+	if errors.Is(err, syscall.EPIPE) { // a reader that went away is not reported
 		t.mu.Lock()
 		t.quiet, t.unread = true, true
 		t.mu.Unlock()
@@ -387,7 +387,7 @@ func (t *tasks) Unwritable(err error) {
 	t.stop()
 }
 
-// ask has the controller asked when the step has ended.
+// ask makes follow ask the controller about the end of the step.
 func (t *tasks) ask() {
 	select {
 	case t.asked <- struct{}{}:
@@ -395,7 +395,7 @@ func (t *tasks) ask() {
 	}
 }
 
-// inquire waits for the controller to say that the step has ended.
+// inquire waits until the controller reports the end of the step.
 func (t *tasks) inquire(ctx context.Context) {
 	if t.asking {
 		return
@@ -415,7 +415,7 @@ func (t *tasks) inquire(ctx context.Context) {
 	}()
 }
 
-// settle ends what the controller says has ended, and no node has told.
+// settle ends the nodes that have ended according to the controller but have not reported it.
 func (t *tasks) settle(step *msg.StepRecord) {
 	failed := false
 	for i, n := range step.GetNodes() {
@@ -438,7 +438,7 @@ func (t *tasks) quietEnd() bool {
 	return t.left == 0
 }
 
-// report says what state the tasks are in.
+// report prints the state of the tasks.
 func (t *tasks) report() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -465,7 +465,7 @@ func (t *tasks) report() {
 	}
 }
 
-// forward passes a signal on to the tasks: over the connections, or, where standard input may be in the way, by the controller.
+// forward passes a signal on to the tasks, over the connections or, if standard input may block these, through the controller.
 func (t *tasks) forward(number uint32) {
 	if !stepio.InTheWay(t.input.Load()) && t.session.Signal(number) {
 		return
@@ -473,7 +473,7 @@ func (t *tasks) forward(number uint32) {
 	t.byController(number)
 }
 
-// aborted says, once, that the step is being ended.
+// aborted announces, once, that the step is being ended.
 func (t *tasks) aborted() {
 	t.abortOnce.Do(func() {
 		const beyond = 2
@@ -484,13 +484,13 @@ func (t *tasks) aborted() {
 	})
 }
 
-// force ends the step because srun is told to.
+// force ends the step on the user's request.
 func (t *tasks) force() {
 	t.forcing()
 	t.stop()
 }
 
-// forcing says so. That it may take a while is said when a node has heard it, or when none has for a moment.
+// forcing announces it. That it may take a while is announced when a node confirms it, or after a second without confirmation.
 func (t *tasks) forcing() {
 	t.r.infof("forcing job termination")
 	t.mu.Lock()
@@ -500,11 +500,11 @@ func (t *tasks) forcing() {
 	}
 }
 
-// endOfJob is how long the nodes of a job whose end has come have to tell the tasks, before srun does.
+// endOfJob is how long the nodes have to signal the tasks at the end of the job before srun ends the step.
 const endOfJob = time.Second
 
-// terminated: somebody ends srun. In a job that may be the end of the job, which gives tasks KillWait to save what they have: srun, which
-// is a process of the job as well, must not be quicker than the nodes and have them killed at once.
+// terminated handles a signal to end srun. Inside a job that may be the end of the job, which gives tasks KillWait to save their
+// data. srun, itself a process of the job, must not be faster than the nodes and have the tasks killed at once.
 func (t *tasks) terminated() {
 	if t.r.alloc != nil {
 		t.force()
@@ -519,7 +519,7 @@ func (t *tasks) terminated() {
 	t.kill = time.AfterFunc(endOfJob, t.stop)
 }
 
-// terminate ends the step as KillOnBadExit does: SIGTERM first, and what is left after KillWait at once.
+// terminate ends the step as KillOnBadExit does: SIGTERM first, then SIGKILL after KillWait.
 func (t *tasks) terminate() {
 	t.mu.Lock()
 	again := t.ending || t.kill != nil
@@ -532,7 +532,7 @@ func (t *tasks) terminate() {
 	}
 }
 
-// settled: nothing is left to be killed or waited for.
+// settled stops the timers: nothing is left to kill or to wait for.
 func (t *tasks) settled() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

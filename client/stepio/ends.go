@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// ExitCode is the exit code that a wait status makes.
+// ExitCode converts a wait status to an exit code.
 func ExitCode(status uint32) int {
 	const signalled = 128
 	switch ws := syscall.WaitStatus(status); {
@@ -39,7 +39,7 @@ func SignalText(s syscall.Signal) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// Ranges folds ranks: "0-2,5".
+// Ranges formats ranks: "0-2,5".
 func Ranges(ranks []uint32) string {
 	ranks = slices.Clone(ranks)
 	slices.Sort(ranks)

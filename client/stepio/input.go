@@ -12,11 +12,11 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// unreadBytes is what nodes take without its being read, so that nothing is in the way of a signal.
+// unreadBytes is how much input nodes buffer before the tasks read it. Up to this amount, input cannot delay a signal.
 const unreadBytes = 1 << 20
 
-// Input reads r to its end and sends it to a task, or to all. It returns when r has ended, or the step; a read that does not return keeps
-// it. read is told how much was read in all.
+// Input sends r to a task, or to all, until r or the step ends; it cannot interrupt a read. read is called with the total number of
+// bytes read.
 func (s *Session) Input(r io.Reader, task uint32, read func(total int64)) error {
 	buf := make([]byte, stepwire.HeaderLen+stepwire.MaxPayload/2)
 	total := int64(0)
@@ -33,7 +33,7 @@ func (s *Session) Input(r io.Reader, task uint32, read func(total int64)) error 
 		switch {
 		case err == nil:
 		case errors.Is(err, syscall.EIO) && inBackground(r):
-			time.Sleep(backgroundPause) // the terminal is another one's for now
+			time.Sleep(backgroundPause) // another process group has the terminal
 		default:
 			s.input(task, stepwire.Append(nil, stepwire.In, 0, task, nil))
 			if errors.Is(err, io.EOF) {
@@ -44,10 +44,11 @@ func (s *Session) Input(r io.Reader, task uint32, read func(total int64)) error 
 	}
 }
 
-// backgroundPause is how often a process in the background looks whether the terminal is its own again.
+// backgroundPause is how often a background process checks whether it has its terminal back.
 const backgroundPause = 200 * time.Millisecond
 
-// inBackground: SIGTTIN is ignored, so that a read of the terminal fails rather than stops the process.
+// inBackground reports whether a read failed because the process is in the background: SIGTTIN is ignored, so reads of the terminal
+// fail instead of stopping the process.
 func inBackground(r io.Reader) bool {
 	fd, ok := terminal.Of(r)
 	if !ok {
@@ -57,7 +58,7 @@ func inBackground(r io.Reader) bool {
 	return err == nil && group != syscall.Getpgrp()
 }
 
-// input sends a frame of standard input to the nodes that it is for. False: none is left.
+// input sends a frame of standard input to its nodes. It returns false if none of them is left.
 func (s *Session) input(task uint32, frame []byte) bool {
 	left := false
 	for i, p := range s.nodes {
@@ -78,11 +79,11 @@ func (s *Session) input(task uint32, frame []byte) bool {
 	return left
 }
 
-// InTheWay reports whether so much standard input may keep a signal from its tasks, when they do not read it.
+// InTheWay reports whether this amount of input may block signals to tasks that do not read it.
 func InTheWay(total int64) bool { return total > unreadBytes }
 
-// Feed is the standard input of one task, for callers with other things to write for each node. Writing goes no faster than the task reads;
-// Close says that nothing follows. A write that makes no headway for as long as within says ends the connection; 0: it waits.
+// Feed returns a writer to the standard input of one task, for callers with different data for each node. Writes go no faster than
+// the task reads; Close signals the end. A write without progress for within ends the connection; 0 disables the timeout.
 func (s *Session) Feed(node int, task uint32, within time.Duration) io.WriteCloser {
 	return &feed{s: s, node: node, task: task, within: within, buf: make([]byte, stepwire.HeaderLen+stepwire.MaxPayload)}
 }

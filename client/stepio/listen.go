@@ -11,13 +11,13 @@ import (
 	"syscall"
 )
 
-// Listener is where the nodes of a step connect to.
+// Listener accepts the connections of a step's nodes.
 type Listener struct {
 	l    *net.TCPListener
 	port int
 }
 
-// Listen takes a port of a range "60001-63000" (SrunPortRange of slurm.conf), any free one when it is empty.
+// Listen uses a port of a range "60001-63000" (SrunPortRange of slurm.conf), or any free port if ports is empty.
 func Listen(ports string) (*Listener, error) {
 	low, high := 0, 0
 	if ports != "" {
@@ -34,7 +34,7 @@ func Listen(ports string) (*Listener, error) {
 	var err error
 	for i := 0; i <= high-low; i++ {
 		port := low
-		if high > low { // not all from the first one on: many run at a time
+		if high > low { // start at different ports: many sruns run at a time
 			port = low + (i+syscall.Getpid())%(high-low+1)
 		}
 		var l *net.TCPListener
@@ -48,10 +48,10 @@ func Listen(ports string) (*Listener, error) {
 	return nil, fmt.Errorf("cannot listen for the nodes of the step: %w", err)
 }
 
-// mostAddresses is how many addresses of this host nodes are told.
+// mostAddresses is the maximum number of this host's addresses sent to nodes.
 const mostAddresses = 8
 
-// Addresses are those at which nodes may reach this process, "host:port". Loopback comes last: it is for a node that is this host.
+// Addresses returns the addresses at which nodes may reach this process, "host:port". Loopback comes last, for a node on this host.
 func (l *Listener) Addresses() []string {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -80,7 +80,7 @@ func (l *Listener) Addresses() []string {
 		found = append(found, address{rank, net.JoinHostPort(n.IP.String(), strconv.Itoa(l.port))})
 	}
 	slices.SortStableFunc(found, func(a, b address) int { return a.rank - b.rank })
-	if len(found) > mostAddresses { // loopback stays
+	if len(found) > mostAddresses { // keep loopback
 		found = append(found[:mostAddresses-1], found[len(found)-1])
 	}
 	list := make([]string, 0, len(found))
@@ -96,5 +96,5 @@ func (l *Listener) Addresses() []string {
 // Close stops listening.
 func (l *Listener) Close() { _ = l.l.Close() }
 
-// Port is the one that it has.
+// Port returns the port in use.
 func (l *Listener) Port() int { return l.port }

@@ -12,24 +12,24 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// meeting is where the tasks of an MPI program find those of other nodes: at a fence each node says what its tasks have put, and when all
-// have, each is told what there is. A node has a connection of its own for that.
+// meeting connects the tasks of an MPI program on different nodes. At a fence each node sends the data that its tasks have put;
+// when all have, each node gets the data of all. Every node has a separate connection for this.
 type meeting struct {
 	names stepwire.Names
 
 	mu      sync.Mutex
 	nodes   []*guest
-	put     []byte // at this fence: StepFence, as far as it has come
+	put     []byte // data of the current fence so far: StepFence
 	arrived int
-	broken  string // why no fence succeeds any more
+	broken  string // why fences fail from now on
 }
 
-// guest is a node's connection.
+// guest is the connection of a node.
 type guest struct {
 	node    int
 	conn    *tls.Conn
 	arrived bool
-	fences  [][]byte // frames that it is to be told, in this order: a task that has ended may end fences while the last one is spread
+	fences  [][]byte // frames to send, in order: while one fence is being sent, the end of a task may end further fences
 	writing sync.Mutex
 }
 
@@ -41,7 +41,7 @@ func newMeeting(nodes int) *meeting {
 	return m
 }
 
-// enter takes a node's second connection in, unless it has one.
+// enter adds a node's second connection, unless it already has one.
 func (m *meeting) enter(node int, conn *tls.Conn) (*guest, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +64,7 @@ func (m *meeting) close() {
 	}
 }
 
-// meet takes what a node says on its second connection, until its end: then no fence can be complete any more.
+// meet reads a node's second connection to its end. After that no fence can complete.
 func (s *Session) meet(g *guest, r *bufio.Reader) {
 	err := s.meeting.serve(s, g, r)
 	text := fmt.Sprintf("node %s takes part no more", s.step.GetNodes()[g.node].GetNode())
@@ -74,7 +74,7 @@ func (s *Session) meet(g *guest, r *bufio.Reader) {
 	s.meeting.fail(s, text)
 }
 
-// serve returns why it has ended.
+// serve returns the reason of its end.
 func (m *meeting) serve(s *Session, g *guest, r *bufio.Reader) error {
 	var fence, modex []byte
 	for {
@@ -129,19 +129,19 @@ func (m *meeting) serve(s *Session, g *guest, r *bufio.Reader) error {
 	}
 }
 
-// arrive notes that the tasks of a node are at the fence; the last node opens it.
+// arrive records that the tasks of a node have reached the fence; the last node completes it.
 func (m *meeting) arrive(s *Session, g *guest, fence []byte) {
 	m.mu.Lock()
 	if g.arrived || m.broken != "" {
 		m.mu.Unlock()
-		return // it has been told, or says more than it may
+		return // it has been told, or sends too much
 	}
 	if len(m.put)+len(fence) > stepwire.MaxFence {
 		m.mu.Unlock()
 		m.fail(s, fmt.Sprintf("the tasks have put more than %d bytes", stepwire.MaxFence))
 		return
 	}
-	m.put = append(m.put, fence...) // one message after the other is one with the pairs of both
+	m.put = append(m.put, fence...) // concatenated messages merge to one with all pairs
 	g.arrived = true
 	if m.arrived++; m.arrived < len(m.nodes) {
 		m.mu.Unlock()
@@ -156,7 +156,7 @@ func (m *meeting) arrive(s *Session, g *guest, fence []byte) {
 	m.mu.Unlock()
 }
 
-// fail has all nodes give up fences, once.
+// fail makes all nodes give up fences, once.
 func (m *meeting) fail(s *Session, why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -166,7 +166,7 @@ func (m *meeting) fail(s *Session, why string) {
 	}
 }
 
-// spread tells all nodes; none waits for another. The lock is held.
+// spread sends frames to all nodes; none waits for another. The lock is held.
 func (m *meeting) spread(s *Session, frames []byte) {
 	for _, g := range m.nodes {
 		g.fences = append(g.fences, frames)
@@ -174,7 +174,7 @@ func (m *meeting) spread(s *Session, frames []byte) {
 	}
 }
 
-// flush tells a node what fences have brought, once it is connected.
+// flush sends the results of fences to a node, once it is connected.
 func (m *meeting) flush(g *guest) {
 	g.writing.Lock()
 	defer g.writing.Unlock()
@@ -189,7 +189,7 @@ func (m *meeting) flush(g *guest) {
 		return
 	}
 	if _, err := conn.Write(frames); err != nil {
-		_ = conn.NetConn().Close() // its reader notices
+		_ = conn.NetConn().Close() // its reader will notice
 	}
 }
 
@@ -203,14 +203,14 @@ func (m *meeting) tell(g *guest, frames []byte) {
 	g.writing.Lock()
 	defer g.writing.Unlock()
 	if _, err := conn.Write(frames); err != nil {
-		_ = conn.NetConn().Close() // its reader notices
+		_ = conn.NetConn().Close() // its reader will notice
 	}
 }
 
 // pmixError is PMIX_ERROR of libpmix.
 const pmixError = -1
 
-// route passes a question for what a task has put on to its node, and an answer to the node that has asked.
+// route forwards a request for a task's data to the task's node, and an answer to the node that asked.
 func (m *meeting) route(s *Session, g *guest, q *msg.PmixModex) {
 	to := int(q.Node)
 	if !q.Answer {
@@ -225,7 +225,7 @@ func (m *meeting) route(s *Session, g *guest, q *msg.PmixModex) {
 	}
 }
 
-// name answers a question about a name.
+// name answers a request about a name.
 func (m *meeting) name(q *msg.StepName) *msg.StepName {
 	answer := &msg.StepName{Id: q.Id}
 	switch name := string(q.Name); {

@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// heldBytes is how much of a line waits for its end, so that lines of different tasks do not mix; heldFor is how long: a prompt
-	// has no end.
+	// heldBytes is how much of an incomplete line is held back, so that lines of different tasks do not mix; heldFor is for how
+	// long, because a prompt has no line end.
 	heldBytes = 8 << 10
 	heldFor   = 50 * time.Millisecond
 )
 
-// Output is where tasks print to: one sink for standard output and one for standard error, which may be the same.
+// Output is the destination of the tasks' output: one sink for stdout and one for stderr, which may be the same.
 type Output struct {
 	stdout, stderr *Sink
 }
 
-// NewOutput makes one. A nil sink takes nothing.
+// NewOutput returns an Output. A nil sink discards its stream.
 func NewOutput(stdout, stderr *Sink) *Output { return &Output{stdout, stderr} }
 
 func (o *Output) sink(stderr bool) *Sink {
@@ -30,7 +30,7 @@ func (o *Output) sink(stderr bool) *Sink {
 	return o.stdout
 }
 
-// Write prints what a task wrote.
+// Write prints output of a task.
 func (o *Output) Write(task uint32, stderr bool, b []byte) error {
 	s := o.sink(stderr)
 	if s == nil {
@@ -39,7 +39,7 @@ func (o *Output) Write(task uint32, stderr bool, b []byte) error {
 	return s.write(key{task, stderr}, b)
 }
 
-// End prints what is left of a task's last line.
+// End prints the rest of a task's last line.
 func (o *Output) End(task uint32, stderr bool) error {
 	s := o.sink(stderr)
 	if s == nil {
@@ -48,7 +48,7 @@ func (o *Output) End(task uint32, stderr bool) error {
 	return s.end(key{task, stderr})
 }
 
-// Flush prints what is left of all.
+// Flush prints the rest of all lines.
 func (o *Output) Flush() error {
 	var first error
 	for _, s := range []*Sink{o.stdout, o.stderr} {
@@ -66,24 +66,24 @@ type key struct {
 	stderr bool
 }
 
-// Sink is a file, or the terminal, that tasks share.
+// Sink is a file, or the terminal, shared by tasks.
 type Sink struct {
 	w      io.Writer
-	only   int64 // the one task whose output is wanted; -1 = all
+	only   int64 // the only task to print; -1 = all
 	label  bool
 	width  int
-	direct bool // nothing is held: there is one task, or -u was given
+	direct bool // nothing is held back: there is one task, or -u was given
 
 	mu    sync.Mutex
 	held  map[key][]byte
-	open  *key // whose line has begun and not ended; with labels
+	open  *key // task with an unfinished line on the output; only with labels
 	timer *time.Timer
 	armed bool
-	err   error // of the first write that failed; all is dropped afterwards
+	err   error // the first write error; later output is dropped
 	line  []byte
 }
 
-// NewSink makes one. tasks is the number of tasks, only the rank of the one task that is wanted, or -1.
+// NewSink returns a Sink. tasks is the number of tasks, only the rank of the one task to print, or -1.
 func NewSink(w io.Writer, tasks uint32, only int64, label, unbuffered bool) *Sink {
 	return &Sink{w: w, only: only, label: label, width: len(strconv.Itoa(int(max(tasks, 1)) - 1)), direct: tasks <= 1 || unbuffered,
 		held: map[key][]byte{}}
@@ -127,7 +127,7 @@ func (s *Sink) write(k key, b []byte) error {
 	return s.err
 }
 
-// joined is b behind what was held; it is copied only where something was.
+// joined appends b to the text held back; it copies only if there is some.
 func joined(held, b []byte) []byte {
 	if len(held) == 0 {
 		return b
@@ -135,7 +135,7 @@ func joined(held, b []byte) []byte {
 	return append(held, b...)
 }
 
-// lines prints whole lines of a task, of which the first one begins with what was held.
+// lines prints complete lines of a task. head is the beginning of the first one.
 func (s *Sink) lines(k key, head, b []byte) {
 	if !s.label {
 		s.put(joined(head, b))
@@ -153,7 +153,7 @@ func (s *Sink) lines(k key, head, b []byte) {
 	s.open = nil
 }
 
-// begin prints a part of a line.
+// begin prints an incomplete line.
 func (s *Sink) begin(k key, b []byte) {
 	if !s.label {
 		s.put(b)
@@ -166,7 +166,7 @@ func (s *Sink) begin(k key, b []byte) {
 	}
 }
 
-// labelled appends a line, or a part of one, with its label. A line that another task has begun ends first.
+// labelled appends a line or a part of one, with a label. It first ends an unfinished line of another task.
 func (s *Sink) labelled(to []byte, k key, b []byte) []byte {
 	goesOn := s.open != nil && *s.open == k
 	if s.open != nil && !goesOn {
@@ -183,7 +183,7 @@ func (s *Sink) labelled(to []byte, k key, b []byte) []byte {
 	return append(to, b...)
 }
 
-// end prints what is left of a stream.
+// end prints the rest of a stream.
 func (s *Sink) end(k key) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +214,7 @@ func (s *Sink) flushAll() error {
 	return s.err
 }
 
-// arm has parts of lines printed after heldFor. With labels they wait for their end.
+// arm schedules printing of incomplete lines after heldFor. With labels they wait for the end of the line.
 func (s *Sink) arm() {
 	if s.label || s.armed {
 		return
@@ -231,7 +231,7 @@ func (s *Sink) prompts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.armed = false
-	if len(s.held) > 1 { // lines of several tasks: each waits for its end
+	if len(s.held) > 1 { // several tasks have incomplete lines: wait for the ends
 		return
 	}
 	for k, b := range s.held {

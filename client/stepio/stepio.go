@@ -1,9 +1,8 @@
-// Package stepio is srun's side of the connections with the nodes of a step (package stepwire). It accepts them, sends
-// the tasks' command when all nodes are there, passes standard input on, and writes the tasks' output.
+// Package stepio is srun's side of the connections with the nodes of a step (package stepwire). It accepts them, sends the tasks'
+// command when all nodes are connected, forwards standard input, and writes the tasks' output.
 //
-// Nothing is queued: what cannot be written is not read, so a slow reader of srun's output slows the tasks down and no
-// memory fills. Each node is read by a goroutine of its own. Signals go the other way, and wait for nothing but standard
-// input.
+// Nothing is queued: data that cannot be written is not read, so a slow reader of srun's output slows the tasks down and memory
+// does not grow. Each node has a reading goroutine. Signals go in the other direction and wait only for standard input.
 package stepio
 
 import (
@@ -23,34 +22,35 @@ import (
 )
 
 const (
-	// helloWithin bounds how long a connection may take to say who it is; strangers at once are the most that may be about it.
+	// helloWithin bounds how long a connection may take to identify itself; strangers is the maximum number of unidentified
+	// connections.
 	helloWithin = 20 * time.Second
 	strangers   = 64
-	// controlWithin is how long a signal waits for standard input that a node does not take.
+	// controlWithin is how long a signal waits for standard input that a node is not reading.
 	controlWithin = 200 * time.Millisecond
-	// keepAlive finds hosts that have gone without a word.
+	// keepAlive detects hosts that vanished.
 	keepAlive = 15 * time.Second
 )
 
-// Watcher is told what happens to a step. Calls for one node come one after another, those for different nodes at the same time.
+// Watcher is notified of events of a step. Calls for one node are sequential, those for different nodes concurrent.
 type Watcher interface {
 	Connected(node int)
 	Started(node int)
 	Failed(node int, f *msg.StepFailed)
 	Exit(node int, e *msg.StepExit)
-	// Abort: a task asks for the end of the step.
+	// Abort: a task requests the end of the step.
 	Abort(task uint32)
-	// Closed: a task will write nothing more to one of its streams.
+	// Closed: a task has closed one of its streams.
 	Closed(task uint32, stderr bool)
 	Say(node int, line string)
 	Ended(node int, e *msg.StepEnded)
 	// Lost: the connection has ended without Ended.
 	Lost(node int, err error)
-	// Unwritable: what tasks print cannot be written.
+	// Unwritable: the tasks' output cannot be written.
 	Unwritable(err error)
 }
 
-// Session are the connections of one step.
+// Session has the connections of one step.
 type Session struct {
 	step   *msg.StepRecord
 	work   []byte // StepWork, encoded
@@ -58,30 +58,30 @@ type Session struct {
 	watch  Watcher
 	listen *Listener
 	config *tls.Config
-	// attached: the nodes have been told what to do by somebody else, and what they say from now on is heard here as well.
+	// attached: another process controls the step; this one also receives the output.
 	attached bool
 
 	nodes   []*peer
-	meeting *meeting     // of MPI programs on several nodes; else nil
-	missing atomic.Int32 // connections that nodes have not made
-	begun   atomic.Bool  // all have
+	meeting *meeting     // for MPI programs on several nodes, else nil
+	missing atomic.Int32 // connections still to be made
+	begun   atomic.Bool  // all have been made
 	pending chan struct{}
 	all     sync.WaitGroup
 	mu      sync.Mutex
 	closed  bool
-	early   map[net.Conn]bool // those that have not said who they are
+	early   map[net.Conn]bool // connections that have not identified themselves
 }
 
 // peer is a node of the step.
 type peer struct {
 	index int
-	mu    sync.Mutex // of writing
+	mu    sync.Mutex // guards writes
 	conn  *tls.Conn
-	told  bool // what its tasks are to do; under mu
+	told  bool // it has been sent the work; guarded by mu
 	ended atomic.Bool
 }
 
-// New is a session of which no node is accepted yet: what the watcher does needs it.
+// New returns a session that accepts no node yet: the watcher needs the session first.
 func New(l *Listener, step *msg.StepRecord, work *msg.StepWork, out *Output, watch Watcher) (*Session, error) {
 	config, err := stepwire.Config(step.GetCertificate(), step.GetKey())
 	if err != nil {
@@ -103,8 +103,8 @@ func New(l *Listener, step *msg.StepRecord, work *msg.StepWork, out *Output, wat
 	return s, nil
 }
 
-// Attach is a session for a step that has an srun of its own. Nodes come whenever they hear of it, and are told nothing but what an sattach
-// says.
+// Attach returns a session for a step with an srun of its own. Nodes connect when they learn of it, and are sent only what an
+// sattach may send.
 func Attach(l *Listener, step *msg.StepRecord, out *Output, watch Watcher) (*Session, error) {
 	s, err := New(l, step, nil, out, watch)
 	if err == nil {
@@ -113,7 +113,7 @@ func Attach(l *Listener, step *msg.StepRecord, out *Output, watch Watcher) (*Ses
 	return s, err
 }
 
-// Accept begins to take the nodes of the step in.
+// Accept starts accepting the step's nodes.
 func (s *Session) Accept() {
 	s.all.Add(1)
 	go s.accept()
@@ -127,7 +127,7 @@ func (s *Session) accept() {
 			return
 		}
 		if err != nil {
-			time.Sleep(keepAlive / 1000) // out of descriptors, perhaps for a moment
+			time.Sleep(keepAlive / 1000) // perhaps a temporary lack of descriptors
 			continue
 		}
 		select {
@@ -145,7 +145,7 @@ func (s *Session) accept() {
 	}
 }
 
-// admit notes a connection, so that Close ends it.
+// admit registers a connection, so that Close can end it.
 func (s *Session) admit(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *Session) admit(conn net.Conn) bool {
 	return !s.closed
 }
 
-// serve finds out which node a connection comes from, and reads what it says.
+// serve identifies the node of a connection and reads from it.
 func (s *Session) serve(raw net.Conn, config *tls.Config) {
 	defer s.all.Done()
 	defer raw.Close()
@@ -190,7 +190,7 @@ func (s *Session) serve(raw net.Conn, config *tls.Config) {
 	_ = raw.SetDeadline(time.Time{})
 	if g != nil {
 		s.complete()
-		s.meeting.flush(g) // another node may be unable to meet
+		s.meeting.flush(g) // another node may already have failed
 		s.meet(g, r)
 		return
 	}
@@ -198,7 +198,7 @@ func (s *Session) serve(raw net.Conn, config *tls.Config) {
 	s.complete()
 	err = s.read(p, r)
 	if !p.ended.Load() {
-		s.missing.Add(1) // without it the others do not begin, unless they have
+		s.missing.Add(1) // the others do not begin without it, unless they already have
 		s.watch.Lost(p.index, err)
 	}
 }
@@ -213,7 +213,7 @@ func (s *Session) complete() {
 	}
 }
 
-// begin tells all nodes what their tasks are to do. One that does not take it holds no other up.
+// begin sends the work to all nodes. A slow node does not delay others.
 func (s *Session) begin() {
 	s.begun.Store(true)
 	work := stepwire.AppendPieces(nil, stepwire.Work, s.work)
@@ -222,17 +222,17 @@ func (s *Session) begin() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if _, err := p.conn.Write(work); err != nil {
-				_ = p.conn.NetConn().Close() // its reader notices
+				_ = p.conn.NetConn().Close() // its reader will notice
 			}
 			p.told = true
 		})
 	}
 }
 
-// Begun reports whether all nodes have connected, and are told what to do.
+// Begun reports whether all nodes have connected and are being sent the work.
 func (s *Session) Begun() bool { return s.begun.Load() }
 
-// greet shakes hands and reads the first frame.
+// greet does the TLS handshake and reads the first frame.
 func (s *Session) greet(raw net.Conn, config *tls.Config) (*tls.Conn, *bufio.Reader, *msg.StepHello, error) {
 	if t, ok := raw.(*net.TCPConn); ok {
 		_ = t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive / 3, Count: 4})
@@ -262,7 +262,7 @@ func (s *Session) greet(raw net.Conn, config *tls.Config) (*tls.Conn, *bufio.Rea
 	return conn, r, hello, nil
 }
 
-// read takes what a node says until its end.
+// read handles a node's frames until the connection ends.
 func (s *Session) read(p *peer, r *bufio.Reader) error {
 	buf := make([]byte, stepwire.MaxPayload)
 	for {
@@ -334,7 +334,7 @@ func (s *Session) print(h stepwire.Header, payload []byte) error {
 	return nil
 }
 
-// each sends a frame to all nodes that are connected; it reports whether none was too busy with standard input to take it.
+// each sends a frame to all connected nodes; it returns false if a node did not take it.
 func (s *Session) each(frame []byte) bool {
 	taken := true
 	for i := range s.nodes {
@@ -343,8 +343,8 @@ func (s *Session) each(frame []byte) bool {
 	return taken
 }
 
-// control sends a frame to a node, unless it is not there yet, or waits for others. Standard input may be in the way: then there is
-// another one, through the controller.
+// control sends a frame to a node that has been sent its work. It returns false if standard input blocks the connection: the caller
+// can then go through the controller.
 func (s *Session) control(node int, frame []byte) bool {
 	p := s.nodes[node]
 	s.mu.Lock()
@@ -369,30 +369,30 @@ func (s *Session) control(node int, frame []byte) bool {
 	return err == nil
 }
 
-// Signal sends a signal to all tasks. False: not all nodes have got it.
+// Signal sends a signal to all tasks. It returns false if some node did not get it.
 func (s *Session) Signal(number uint32) bool {
 	m := &msg.StepSignal{Signal: number}
 	return s.each(stepwire.Append(nil, stepwire.Signal, 0, stepwire.All, m.AppendTo(nil)))
 }
 
-// Resize says that srun's terminal has another size.
+// Resize sends the new size of srun's terminal.
 func (s *Session) Resize(w *msg.StepWindow) {
 	s.each(stepwire.Append(nil, stepwire.Window, 0, stepwire.All, w.AppendTo(nil)))
 }
 
-// Stop ends the step. False: not all nodes have heard it.
+// Stop ends the step. It returns false if some node did not get the order.
 func (s *Session) Stop() bool {
 	return s.each(stepwire.Append(nil, stepwire.Stop, 0, stepwire.All, nil))
 }
 
-// Connected reports whether a node is there, or has been.
+// Connected reports whether a node is or was connected.
 func (s *Session) Connected(node int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nodes[node].conn != nil
 }
 
-// Close ends all connections and waits for what reads them; input may still be in a read of its own.
+// Close ends all connections and waits for their readers; Input may still be blocked in a read of its own.
 func (s *Session) Close() {
 	s.mu.Lock()
 	s.closed = true

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-hpc/sluice/proto/coding"
 )
 
-// AccountingFailed says why there is no answer, in the words of a sacct whose database cannot be reached.
+// AccountingFailed reports why there is no answer, with the message of a sacct that cannot reach its database.
 func AccountingFailed(e *command.Env, err error) int {
 	text, more := command.Phrase(err)
 	e.Errorf("Problem with accounting: %s", format.Escape(text))
@@ -26,10 +26,10 @@ func AccountingFailed(e *command.Env, err error) int {
 	return e.ErrorExit()
 }
 
-// ErrStopped: the reader of the output has gone.
+// ErrStopped means that the reader of the output is gone.
 var ErrStopped = errors.New("stopped")
 
-// readHead reads what of an answer is not a job; steps come in the page of their job.
+// readHead reads the parts of a page that are not jobs. Steps are in the same page as their job.
 func readHead(page string, c *acct.Context) (warning string, err error) {
 	c.Made = map[acct.Attempt][]*msg.StepRecord{}
 	for d := coding.NewDecoder(page); d.Next(); {
@@ -52,7 +52,7 @@ func readHead(page string, c *acct.Context) (warning string, err error) {
 	return warning, nil
 }
 
-// PrintNames prints names of fields, four on a line (--helpformat).
+// PrintNames prints field names, four per line (--helpformat).
 func PrintNames(env *command.Env, names []string, width int) {
 	for i, name := range names {
 		fmt.Fprintf(env.Stdout, "%-*s", width, name)
@@ -73,8 +73,8 @@ const (
 	acctSteps   = 7<<3 | coding.Chunk
 )
 
-// EachAttempt calls f with every attempt that accounting answers; the record is good until f returns. f returns false to stop, and the
-// error is then ErrStopped.
+// EachAttempt calls f with every attempt in the answer of accounting; the record is valid until f returns. If f returns false,
+// EachAttempt stops and returns ErrStopped.
 func EachAttempt(env *command.Env, r *msg.AccountingRequest, ac *acct.Context, f func(c *acct.Context, j *msg.JobRecord) bool) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -111,13 +111,13 @@ func EachAttempt(env *command.Env, r *msg.AccountingRequest, ac *acct.Context, f
 	return errors.Join(err, broken)
 }
 
-// AttemptContext is what columns of accounting need to know.
+// AttemptContext returns the context for columns of accounting.
 func AttemptContext(env *command.Env) *acct.Context {
 	return &acct.Context{Context: *Context(env, 0), GroupOf: passwd.GroupName}
 }
 
-// AttemptIDs reads the jobs that accounting is asked for: "12", "12_3", "12_[1-3]", each with a step behind it, "12.batch". The steps
-// go into a map by job, nil for the whole of a job.
+// AttemptIDs reads the requested jobs: "12", "12_3", "12_[1-3]", each optionally with a step, "12.batch". It collects the steps in
+// a map by job, nil for the whole job.
 func AttemptIDs(env *command.Env, value string, steps map[string][]string) (ids []string, err error) {
 	for _, word := range hostlist.Split(value) {
 		if word = strings.TrimSpace(word); word == "" {
@@ -140,7 +140,7 @@ func AttemptIDs(env *command.Env, value string, steps map[string][]string) (ids 
 			return nil, env.Fatalf("Bad step specified: %s", format.Escape(number))
 		}
 		if isHet {
-			continue // there are no components
+			continue // heterogeneous components do not exist here
 		}
 		old, known := steps[id]
 		switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// Context is what formats need to know; nowNS is the controller's clock, 0 when it was not asked.
+// Context returns the context that formats need; nowNS is the controller's clock, 0 if it is unknown.
 func Context(e *command.Env, nowNS int64) *format.Context {
 	c := &format.Context{Now: e.Now(), TimeFormat: e.Getenv("SLURM_TIME_FORMAT"), BitstrLen: format.DefaultBitstrLen,
 		Cluster: e.ClusterName()}
@@ -35,7 +35,7 @@ func Context(e *command.Env, nowNS int64) *format.Context {
 	return c
 }
 
-// LoadFailed prints Slurm's message for a query that failed, and the diagnosis after it.
+// LoadFailed prints Slurm's message for a failed query, and the diagnosis after it.
 func LoadFailed(e *command.Env, call string, err error) error {
 	text, more := command.Phrase(err)
 	fmt.Fprintf(e.Stderr, "%s: %s\n", call, format.Escape(text))
@@ -45,8 +45,8 @@ func LoadFailed(e *command.Env, call string, err error) error {
 	return command.ExitCode(e.ErrorExit())
 }
 
-// Repeat runs a view once, or every so many seconds (-i) with a blank line between, until it is killed or its reader goes away. A view
-// that fails the first time ends it; a controller that goes away later may come back.
+// Repeat runs a view once, or every everyS seconds (-i) with a blank line between, until it is killed or its reader goes away. A
+// failure of the first run ends it; later the controller may come back.
 func Repeat(e *command.Env, everyS int, once func(ctx context.Context) int) int {
 	if everyS == 0 {
 		return once(context.Background())

@@ -15,12 +15,12 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// DocumentKind is what --json and --yaml ask for; the zero value is a table.
+// DocumentKind is the format of --json or --yaml; the zero value is a table.
 type DocumentKind struct {
 	Wanted, Yaml bool
 }
 
-// DocumentOption reads --json[=PARSER] and --yaml[=PARSER]. "list" names the parsers there are and ends the command.
+// DocumentOption reads --json[=PARSER] and --yaml[=PARSER]. "list" prints the available parsers and ends the command.
 func DocumentOption(e *command.Env, name, value string) (DocumentKind, error) {
 	switch {
 	case strings.EqualFold(value, "list"):
@@ -33,8 +33,8 @@ func DocumentOption(e *command.Env, name, value string) (DocumentKind, error) {
 	return DocumentKind{Wanted: true, Yaml: name == "yaml"}, nil
 }
 
-// Document is a document that is being written. The list that it is about is begun when its first element, or its end, comes, so
-// that a query that fails at once leaves nothing on standard output.
+// Document writes a document. It opens the main list at the first element or at the end, so a query that fails at once prints
+// nothing.
 type Document struct {
 	*jsonout.Writer
 	env   *command.Env
@@ -42,7 +42,7 @@ type Document struct {
 	begun bool
 }
 
-// NewDocument begins a document whose subject is the list key. SLURM_JSON=compact leaves out blanks (squeue(1), ENVIRONMENT).
+// NewDocument starts a document with the main list key. SLURM_JSON=compact removes blanks (squeue(1), ENVIRONMENT).
 func NewDocument(e *command.Env, kind DocumentKind, key string) *Document {
 	compact := strings.EqualFold(e.Getenv("SLURM_JSON"), "compact")
 	return &Document{Writer: jsonout.New(e.Stdout, kind.Yaml, compact), env: e, key: key}
@@ -56,8 +56,8 @@ func (d *Document) Begin() {
 	}
 }
 
-// Finish closes the list, lets more write what stands behind it, and ends the document. A failure that comes after a part of
-// the document has gone out is written into its "errors", so that a reader always has a whole document.
+// Finish closes the list, calls more to write what follows it, and ends the document. If a part has already been written, a later
+// failure goes into its "errors", so that a reader always gets a complete document.
 func (d *Document) Finish(failed error, more func()) int {
 	d.Begin()
 	d.End()
@@ -77,7 +77,7 @@ func (d *Document) Finish(failed error, more func()) int {
 	return 0
 }
 
-// Meta is what a document says of the command that made it.
+// Meta describes the command that writes the document.
 func Meta(e *command.Env) jsonout.Meta {
 	m := jsonout.Meta{Cluster: e.ClusterName(), Command: e.Args, Source: callersTerminal(), User: passwd.Self().Name,
 		Storage: "accounting_storage/sluice"}
@@ -88,7 +88,7 @@ func Meta(e *command.Env) jsonout.Meta {
 	return m
 }
 
-// callersTerminal is the name of the terminal that the command was called on, "" when there is none.
+// callersTerminal returns the name of the terminal on which the command was called, "" if there is none.
 func callersTerminal() string {
 	for _, fd := range []string{"0", "1", "2"} {
 		if name, err := os.Readlink("/proc/self/fd/" + fd); err == nil &&
@@ -99,7 +99,7 @@ func callersTerminal() string {
 	return ""
 }
 
-// ReservationsDocument is the document of scontrol show reservation and sinfo -T.
+// ReservationsDocument prints the document of scontrol show reservation and sinfo -T.
 func ReservationsDocument(e *command.Env, kind DocumentKind, list []*msg.ReservationRecord, nowNS int64) int {
 	out := NewDocument(e, kind, "reservations")
 	out.Begin()
@@ -109,7 +109,7 @@ func ReservationsDocument(e *command.Env, kind DocumentKind, list []*msg.Reserva
 	return out.Finish(nil, func() { out.Seconds("last_update", nowNS) })
 }
 
-// NodesByName are the nodes, for what a document says of a job's part of them; nil when they cannot be had.
+// NodesByName returns the nodes, from which a document derives a job's share of each; nil if they are not available.
 func NodesByName(ctx context.Context, c *client.Client) map[string]*msg.NodeRecord {
 	nodes := map[string]*msg.NodeRecord{}
 	if err := EachNode(ctx, c, format.NeedsOfPlaces().AskNodes(&msg.NodesRequest{}), &format.Context{},

@@ -14,10 +14,10 @@ import (
 type Selector struct {
 	Job   uint32
 	Tasks map[uint32]bool // nil: all
-	Step  string          // "" all steps
+	Step  string          // "" = all
 }
 
-// ParseSelector reads one id. Slurm takes "8_x" for an element that does not exist, and so do we.
+// ParseSelector reads one id. Like Slurm, it takes "8_x" as an element that does not exist.
 func ParseSelector(word string, steps bool) (s Selector, ok bool) {
 	if steps {
 		word, s.Step, _ = strings.Cut(word, ".")
@@ -39,10 +39,10 @@ func ParseSelector(word string, steps bool) (s Selector, ok bool) {
 	return s, true
 }
 
-// maxSelectedTasks bounds what "12_[0-4000000000]" may cost.
+// maxSelectedTasks bounds the cost of "12_[0-4000000000]".
 const maxSelectedTasks = 1 << 20
 
-// Matches reports whether a record is of the job, or has one of the tasks.
+// Matches reports whether a record is the job or contains one of the tasks.
 func (s Selector) Matches(r *msg.JobRecord) bool {
 	if s.Tasks == nil {
 		return s.isJob(r)
@@ -61,12 +61,12 @@ func (s Selector) Matches(r *msg.JobRecord) bool {
 	return found
 }
 
-// isJob reports whether a record is of the job that is named, or of the array.
+// isJob reports whether a record belongs to the job or the array.
 func (s Selector) isJob(r *msg.JobRecord) bool {
 	return s.Job == 0 || s.Job == r.GetId() || s.Job == r.GetArrayJobId()
 }
 
-// IDs are the ids to ask for; of tasks their array's, all of whose records the controller then answers.
+// IDs returns the ids to query. For tasks that is the array, all of whose records the controller returns.
 func IDs(jobs []Selector) []string {
 	var ids []string
 	for _, j := range jobs {
@@ -75,7 +75,7 @@ func IDs(jobs []Selector) []string {
 	return ids
 }
 
-// AskedPart is a record of several tasks without those that nobody asked for.
+// AskedPart reduces a record of several tasks to the requested ones.
 func AskedPart(jobs []Selector, r *msg.JobRecord) *msg.JobRecord {
 	if r.GetArrayTasks() == "" || slices.ContainsFunc(jobs, func(s Selector) bool { return s.Tasks == nil && s.Matches(r) }) {
 		return r
@@ -94,7 +94,7 @@ func AskedPart(jobs []Selector, r *msg.JobRecord) *msg.JobRecord {
 	return &part
 }
 
-// WantsTask compares one task of a pending array with what was asked for.
+// WantsTask reports whether a task of a pending array was requested.
 func WantsTask(jobs []Selector, r *msg.JobRecord, task uint32) bool {
 	return slices.ContainsFunc(jobs, func(s Selector) bool {
 		return s.isJob(r) && (s.Tasks == nil || s.Tasks[task])

@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// StepsOf are the steps that run, by job, of the jobs that a request for jobs names: all that srun has made. A controller of an older
-// release knows none.
+// StepsOf returns the running steps of the requested jobs, by job: all steps created by srun. A controller of an older release
+// returns none.
 func StepsOf(ctx context.Context, c *client.Client, r *msg.JobsRequest) (map[uint32][]*msg.StepRecord, error) {
 	return stepsOf(ctx, c, r, false)
 }
 
-// MadeFor are StepsOf with those that have ended, as far as the controller has them yet.
+// MadeFor is StepsOf including steps that have ended, as long as the controller keeps them.
 func MadeFor(ctx context.Context, c *client.Client, r *msg.JobsRequest) (map[uint32][]*msg.StepRecord, error) {
 	return stepsOf(ctx, c, r, true)
 }
@@ -36,7 +36,7 @@ func stepsOf(ctx context.Context, c *client.Client, r *msg.JobsRequest, ended bo
 	}
 	p := client.ProblemOf(err)
 	if errors.Is(err, io.EOF) || client.Lacks(err) || p != nil && p.GetCode() == uint32(msg.CodeInvalidJobID) {
-		err = nil // what there is to say of jobs that are not there, those who ask for jobs say
+		err = nil // the query for jobs reports missing jobs
 	}
 	return of, err
 }

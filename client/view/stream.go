@@ -22,9 +22,8 @@ const (
 
 // EachJob calls f with every record of the answer, in the order of ids, after setting fc's clock to the controller's.
 //
-// The record is good until f returns: the same one is filled each time. A decoded JobRecord with its JobSpec takes
-// two thousand bytes, most of them zero; decoding 10,000 of them the usual way spends more time in page faults than in decoding.
-// So pages are taken apart here.
+// The record is valid until f returns, because it is reused. A decoded JobRecord with its JobSpec takes two thousand bytes, most of
+// them zero; decoding 10,000 of them the usual way spends more time on page faults than on decoding. So pages are decoded here.
 func EachJob(ctx context.Context, c *client.Client, r *msg.JobsRequest, fc *format.Context, f func(*msg.JobRecord)) error {
 	stream, err := c.Jobs(ctx, r)
 	if err != nil {
@@ -40,8 +39,8 @@ func EachJob(ctx context.Context, c *client.Client, r *msg.JobsRequest, fc *form
 	return errors.Join(err, broken)
 }
 
-// takeApart reads one encoded JobsReply. Its jobs come before its clock, which the controller sends in every page, so the
-// clock is looked for first.
+// takeApart decodes one JobsReply. Its jobs precede its clock, which the controller sends in every page, so it looks for the clock
+// first.
 func takeApart(page string, fc *format.Context, one *msg.JobRecord, f func(*msg.JobRecord)) error {
 	d := coding.NewDecoder(page)
 	for d.Next() {
@@ -52,7 +51,7 @@ func takeApart(page string, fc *format.Context, one *msg.JobRecord, f func(*msg.
 	return eachOfPage(page, replyJobs, one, f)
 }
 
-// eachOfPage calls f with each record of an encoded answer that stands under a tag.
+// eachOfPage calls f with each record under a tag of an encoded answer.
 func eachOfPage(page string, tag uint64, one *msg.JobRecord, f func(*msg.JobRecord)) error {
 	d := coding.NewDecoder(page)
 	for d.Next() {
@@ -70,15 +69,15 @@ func eachOfPage(page string, tag uint64, one *msg.JobRecord, f func(*msg.JobReco
 	return d.Err()
 }
 
-// setClock takes the controller's clock, when it told it.
+// setClock sets the clock to the controller's, if the controller sent it.
 func setClock(fc *format.Context, nowNS int64) {
 	if nowNS != 0 {
 		fc.Now = time.Unix(0, nowNS)
 	}
 }
 
-// EachPage receives on one goroutine and calls f on another, which is the caller's. It receives all, however long f takes: f may print
-// into a pager, and the controller does not wait for those who do not read.
+// EachPage receives on one goroutine and calls f on the caller's. It keeps receiving however long f takes: f may print into a
+// pager, and the controller does not wait for slow readers.
 func EachPage[P any](recv func() (P, error), f func(P)) error {
 	var mu sync.Mutex
 	var ready []P

@@ -5,15 +5,15 @@ import (
 	"github.com/sluice-hpc/sluice/client/format"
 )
 
-// TableOptions say what stands above a table.
+// TableOptions select the lines around a table.
 type TableOptions struct {
 	NoHeader bool
-	Stamp    bool   // the time (-l, -i, -v)
+	Stamp    bool   // print the time (-l, -i, -v)
 	Note     string // a line below it (squeue -v)
-	Cluster  string // the line that -M asks for
+	Cluster  string // line for -M
 }
 
-// FlushBytes is how much of a table is gathered before it is written.
+// FlushBytes is how much of a table is buffered before a write.
 const FlushBytes = 64 << 10
 
 // PrintTable sorts rows and writes them.
@@ -29,7 +29,7 @@ func PrintTable[T any](env *command.Env, fc *format.Context, layout format.Layou
 	return PrintLines(env, fc, layout, o, table.Lines)
 }
 
-// PrintLines writes a view. A reader that goes away, such as head, ends it without a complaint.
+// PrintLines writes a view. A reader that goes away, such as head, ends it without an error message.
 func PrintLines[T any](env *command.Env, fc *format.Context, layout format.Layout[T], o TableOptions, lines func(func([]byte) bool)) int {
 	b := make([]byte, 0, FlushBytes+4096)
 	if o.Cluster != "" && !o.NoHeader {

@@ -8,13 +8,13 @@ import (
 	"github.com/sluice-hpc/sluice/client/opt"
 )
 
-// Null is what Slurm prints for a text that is not there.
+// Null is Slurm's output for a missing text.
 const Null = "(null)"
 
-// Given are the options of a command line and of its variables as they were written; Null for those without an argument.
+// Given has the options of a command line and its variables as written; Null for those without an argument.
 type Given map[string]string
 
-// Add notes one, and counts -v.
+// Add records an option, and counts -v.
 func (g Given) Add(name string, h opt.Hit) {
 	switch {
 	case name == "verbose":
@@ -25,13 +25,13 @@ func (g Given) Add(name string, h opt.Hit) {
 	g[name] = h.Value
 }
 
-// Verbose is how often -v was given.
+// Verbose is the number of -v.
 func (g Given) Verbose() int {
 	n, _ := strconv.Atoi(g["verbose"])
 	return n
 }
 
-// Or is the value of the first option that was given, else what stands for none.
+// Or returns the value of the first of these options that was given, else none.
 func (g Given) Or(none string, names ...string) string {
 	for _, name := range names {
 		if v, ok := g[name]; ok {
@@ -41,7 +41,7 @@ func (g Given) Or(none string, names ...string) string {
 	return none
 }
 
-// Has tells in Slurm's words for yes and no whether one of the options was given.
+// Has returns Slurm's yes or no for whether one of the options was given.
 func (g Given) Has(names ...string) string { return strconv.FormatBool(g.any(names)) }
 
 // Flag is Has as a number.
@@ -63,7 +63,7 @@ func (g Given) any(names []string) bool {
 
 const rule = "-----------------------------\n"
 
-// PrintOptions is a block of what -v prints: pairs of a name, as wide as Slurm writes it, and a value.
+// PrintOptions prints a block of -v: pairs of a name, padded to Slurm's width, and a value.
 func PrintOptions(env *command.Env, pairs ...string) {
 	fmt.Fprint(env.Stdout, rule)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -71,7 +71,7 @@ func PrintOptions(env *command.Env, pairs ...string) {
 	}
 }
 
-// Listed are the pairs of a list: NAME[0] = value, for PrintOptions.
+// Listed returns the elements of a list as NAME[0] = value, for PrintOptions.
 func Listed[T any](name string, list []T) (pairs []string) {
 	for i, v := range list {
 		pairs = append(pairs, fmt.Sprintf("%s[%d] = ", name, i), fmt.Sprint(v))
@@ -79,5 +79,5 @@ func Listed[T any](name string, list []T) (pairs []string) {
 	return pairs
 }
 
-// EndOptions ends the blocks, with blank lines behind.
+// EndOptions ends the blocks, followed by blank lines.
 func EndOptions(env *command.Env, blank string) { fmt.Fprint(env.Stdout, rule+blank) }

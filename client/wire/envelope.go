@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-hpc/sluice/proto/coding"
 )
 
-// The messages around those of the ControllerAPI: ttrpc.Request and ttrpc.Response, google.rpc.Status, google.protobuf.Any.
+// The messages that wrap those of the ControllerAPI: ttrpc.Request and ttrpc.Response, google.rpc.Status, google.protobuf.Any.
 
-// appendCall appends a ttrpc.Request: service, method, payload, the time left in nanoseconds (0: no limit), and as metadata how often the
-// controller is to be heard of (patience.go), and of which build the command is.
+// appendCall appends a ttrpc.Request: service, method, payload, the remaining time in nanoseconds (0: no limit), and as metadata
+// the interval of the controller's keep-alives (patience.go) and the command's build.
 func appendCall(b []byte, service, method string, payload []byte, timeoutNS int64, alive string) []byte {
 	b = coding.AppendText(coding.AppendText(b, 1, service), 2, method)
 	b = coding.AppendBytes(b, 3, payload)
@@ -24,7 +24,7 @@ func appendCall(b []byte, service, method string, payload []byte, timeoutNS int6
 	return b
 }
 
-// response takes a ttrpc.Response apart; failure is nil for success.
+// response parses a ttrpc.Response; failure is nil for success.
 func response(s string) (failure *Refusal, payload string, err error) {
 	d := coding.NewDecoder(s)
 	for d.Next() {
@@ -39,7 +39,7 @@ func response(s string) (failure *Refusal, payload string, err error) {
 	return failure, payload, d.Err()
 }
 
-// refusal reads a google.rpc.Status; nil is success.
+// refusal parses a google.rpc.Status; nil means success.
 func refusal(s string) (*Refusal, error) {
 	r := &Refusal{}
 	d := coding.NewDecoder(s)
@@ -61,7 +61,7 @@ func refusal(s string) (*Refusal, error) {
 	return r, nil
 }
 
-// problem reads a google.protobuf.Any; nil when it holds something else. One that is damaged only takes the detail away.
+// problem parses a google.protobuf.Any; nil if it holds another message. If it is damaged, only the detail is lost.
 func problem(s string) *msg.Problem {
 	var url, value string
 	d := coding.NewDecoder(s)

@@ -9,46 +9,46 @@ import (
 	"time"
 )
 
-// A controller that has stopped (SIGSTOP, a machine that hangs) takes connections and requests, as the kernel does that for it, and says
-// nothing. So no wait for it is longer than MessageTimeout (slurm.conf(5)). A call may take longer than that, WaitJob even for days: a
-// request says how often the controller is to send an empty frame until it has the answer.
+// A stopped controller (SIGSTOP, a hung machine) seems to accept connections and requests, because the kernel does so for it, but
+// never answers. So no read waits longer than MessageTimeout (slurm.conf(5)). Calls may take longer than that, WaitJob even days: a
+// request asks the controller to send an empty frame at a given interval until it answers.
 
-// soon is how long a call waits before it is looked up how long it may: nearly all are answered by then, and have read no slurm.conf.
+// soon is how long a call waits before it looks up its timeout. Nearly all are answered by then and need not read slurm.conf.
 const soon = 500 * time.Millisecond
 
-// usualAlive is how often the controller says that it is there while a call is being answered.
+// usualAlive is the usual interval of keep-alives during a call.
 const usualAlive = time.Second
 
-// aliveKey is the key of that in the metadata of a request (ctld/rpc, answer.go).
+// aliveKey is the key of the interval in a request's metadata (ctld/rpc, answer.go).
 const aliveKey = "alive"
 
-// TimeoutError says that the controller has been silent for too long. Nobody knows whether the call took effect.
+// TimeoutError reports that the controller has been silent for too long. The call may or may not have taken effect.
 type TimeoutError struct {
 	Socket string
 	After  time.Duration
 }
 
-// Error is Slurm's phrase, then the socket and what would help.
+// Error is Phrase followed by Diagnosis.
 func (e *TimeoutError) Error() string { return e.Phrase() + ": " + e.Diagnosis() }
 
-// Phrase is Slurm's text alone.
+// Phrase is Slurm's message.
 func (e *TimeoutError) Phrase() string { return "Socket timed out on send/recv operation" }
 
-// Diagnosis names the socket and says what would help.
+// Diagnosis names the socket and probable causes.
 func (e *TimeoutError) Diagnosis() string {
 	return fmt.Sprintf("socket %s: sluice-ctld has said nothing for %v (MessageTimeout); it has been stopped, or its machine is overloaded",
 		e.Socket, e.After)
 }
 
-// messageTimeout is MessageTimeout of the cluster that this process asks, but not so short that the controller could not be heard in it.
+// messageTimeout is MessageTimeout of the process's cluster, but at least three keep-alive intervals.
 func messageTimeout() time.Duration {
 	return max(3*usualAlive, time.Duration(MessageTimeoutS(os.Getenv))*time.Second)
 }
 
-// alive is how often the controller is to be heard during a call, in milliseconds.
+// alive returns the keep-alive interval of a call, in milliseconds.
 func (c *Conn) alive(method string) string {
 	every := usualAlive
-	if method == "WaitJob" { // thousands may wait for days
+	if method == "WaitJob" { // thousands of these may wait for days
 		every = max(every, c.patience()/3)
 	}
 	return strconv.FormatInt(every.Milliseconds(), 10)
@@ -69,8 +69,8 @@ func (c *Conn) began(ctx context.Context) (leftNS int64, err error) {
 	return leftNS, c.deadline(ctx, now.Add(soon))
 }
 
-// deadline sets that of the connection: at, or the context's where that is earlier. The end of the context sets one in the past; it
-// must not be put off.
+// deadline sets the deadline of the connection to at, or to the context's if that is earlier. When the context ends, a deadline in
+// the past is set, which must not be overwritten: hence the check of ctx at the end.
 func (c *Conn) deadline(ctx context.Context, at time.Time) error {
 	if !c.until.IsZero() && c.until.Before(at) {
 		at = c.until
@@ -81,7 +81,7 @@ func (c *Conn) deadline(ctx context.Context, at time.Time) error {
 	return ctx.Err()
 }
 
-// each calls step until it has done all of b, however long that takes: only silence must not last.
+// each calls step until it has handled all of b, however long that takes: only silence times out.
 func (x *Exchange) each(b []byte, step func([]byte) (int, error)) error {
 	c, waited := x.conn, false
 	for len(b) > 0 {

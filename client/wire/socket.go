@@ -13,14 +13,15 @@ import (
 	"strings"
 )
 
-// DefaultConf is the configuration file when SLURM_CONF is not set (slurm.conf(5)).
+// DefaultConf is the configuration file if SLURM_CONF is not set (slurm.conf(5)).
 const DefaultConf = "/etc/slurm/slurm.conf"
 
-// FetchedConf is where the node daemon of a host without a configuration of its own puts the slurm.conf that it has from the controller.
+// FetchedConf is where the node daemon of a host without its own configuration stores the slurm.conf that it gets from the
+// controller.
 const FetchedConf = "/run/sluice/conf/slurm.conf"
 
-// ConfPath says where this host's slurm.conf is: SLURM_CONF, else DefaultConf, else FetchedConf. A job may have come from another host
-// with an environment whose SLURM_CONF is not here; inside of a job a file that is missing counts as not named.
+// ConfPath returns the path of this host's slurm.conf: SLURM_CONF, else DefaultConf, else FetchedConf. A job may have inherited,
+// from another host, a SLURM_CONF that does not exist here; inside a job a missing file is therefore ignored.
 func ConfPath(getenv func(string) string) string { return confPath(getenv, DefaultConf, FetchedConf) }
 
 func confPath(getenv func(string) string, usual ...string) string {
@@ -33,7 +34,7 @@ func confPath(getenv func(string) string, usual ...string) string {
 			return path
 		}
 	}
-	return cmp.Or(named, usual[0]) // to be named in the error
+	return cmp.Or(named, usual[0]) // for the error message
 }
 
 func missing(path string) bool {
@@ -41,27 +42,26 @@ func missing(path string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// readConf reads slurm.conf.
 func readConf(getenv func(string) string) (path string, data []byte, err error) {
 	path = ConfPath(getenv)
 	data, err = os.ReadFile(path)
 	return path, data, err
 }
 
-// clusterRecord is the file that `sluice up` keeps in the folder of a cluster.
+// clusterRecord is the file that `sluice up` keeps in a cluster's directory.
 const clusterRecord = "cluster.json"
 
-// runDir is where daemons have their sockets, but for a controller that runs as a service with a user of its own: runDir belongs to root,
-// and that one has a folder to itself (RuntimeDirectory= of deploy/systemd/sluice-ctld.service).
+// runDir has the daemons' sockets, except for a controller that runs as a service with its own user: runDir belongs to root, so
+// that controller has a directory of its own (RuntimeDirectory= of deploy/systemd/sluice-ctld.service).
 const (
 	runDir     = "/run/sluice"
-	serviceDir = "-ctld" // after runDir
+	serviceDir = "-ctld" // appended to runDir
 )
 
-// SocketPath says which socket leads to the controller: $SLUICE_SOCKET, else run/ctld.sock in the folder of slurm.conf, where
-// `sluice up` has it, else with the ClusterName of slurm.conf below /run/sluice-ctld, where the controller is a service of this host, or
-// below /run/sluice: ctld.sock on the controller's host, relay.sock on others.
-// A SLUICE_SOCKET that has come with a job from another host, and whose folder is not here, counts as not set.
+// SocketPath returns the controller's socket. In order of precedence: $SLUICE_SOCKET; run/ctld.sock beside slurm.conf, where
+// `sluice up` puts it; the directory of ClusterName in /run/sluice-ctld, if the controller is a service of this host; or in
+// /run/sluice, which has ctld.sock on the controller's host and relay.sock on others. A SLUICE_SOCKET that a job inherited from
+// another host and whose directory does not exist here is ignored.
 func SocketPath(getenv func(string) string) (string, error) { return socketPath(getenv, runDir) }
 
 func socketPath(getenv func(string) string, run string) (string, error) {
@@ -73,7 +73,8 @@ func socketPath(getenv func(string) string, run string) (string, error) {
 		if info, err := os.Lstat(socket); err == nil && info.Mode().Type() == os.ModeSocket {
 			return socket, nil
 		}
-		// While its controller restarts there is no socket. A cluster of `sluice up` it is nonetheless, and a command waits for that one.
+		// The socket is missing while the controller restarts. The directory still identifies a cluster of `sluice up`, and a
+		// command waits for its controller.
 		if info, err := os.Lstat(filepath.Join(filepath.Dir(path), clusterRecord)); err == nil && info.Mode().IsRegular() {
 			return socket, nil
 		}
@@ -85,15 +86,15 @@ func socketPath(getenv func(string) string, run string) (string, error) {
 		}
 		return "", err
 	}
-	// The service manager makes and removes that folder with the service: while it is there the controller is, or comes back.
+	// The service manager creates and removes the directory with the service: while it exists, the controller runs or will return.
 	if dir := filepath.Join(run+serviceDir, name); !missing(dir) {
 		return filepath.Join(dir, "ctld.sock"), nil
 	}
 	return besides(filepath.Join(run, name)), nil
 }
 
-// besides chooses the socket in the folder of a cluster. That of the controller stays the first choice while a controller restarts: it has
-// none then, but the folder has no relay either, or one that leads to the same controller.
+// besides chooses the socket in a cluster's directory. The controller's stays the first choice while the controller restarts: its
+// socket is missing then, but the directory has no relay either, or one that leads to the same controller.
 func besides(dir string) string {
 	ctld, relay := filepath.Join(dir, "ctld.sock"), filepath.Join(dir, "relay.sock")
 	if _, err := os.Lstat(ctld); err != nil {
@@ -104,7 +105,7 @@ func besides(dir string) string {
 	return ctld
 }
 
-// onlyRelay is the relay of a host that has no configuration, where there is one.
+// onlyRelay returns the relay of a host without configuration, if there is exactly one.
 func onlyRelay(run string) (path string, ok bool) {
 	found, _ := filepath.Glob(filepath.Join(run, "*", "relay.sock"))
 	if len(found) != 1 {
@@ -113,8 +114,8 @@ func onlyRelay(run string) (path string, ok bool) {
 	return found[0], true
 }
 
-// ClusterName reads one key of slurm.conf. The commands need nothing else of it, and a full parse would cost more than the
-// call to the controller: later lines win, Include is followed only by the daemons.
+// ClusterName reads one key of slurm.conf. Commands need only that key, and a full parse would cost more than the call to the
+// controller. Later lines win; Include is not followed, which only the daemons do.
 func ClusterName(getenv func(string) string) (string, error) {
 	path, data, err := readConf(getenv)
 	if err != nil {
@@ -131,10 +132,10 @@ func ClusterName(getenv func(string) string) (string, error) {
 
 func clusterNameIn(data []byte) string { return strings.ToLower(keyIn(data, "ClusterName")) }
 
-// defaultMessageTimeoutS is MessageTimeout where slurm.conf does not say.
+// defaultMessageTimeoutS is the default of MessageTimeout.
 const defaultMessageTimeoutS = 10
 
-// MessageTimeoutS reads MessageTimeout, in seconds.
+// MessageTimeoutS returns MessageTimeout, in seconds.
 func MessageTimeoutS(getenv func(string) string) int {
 	_, data, err := readConf(getenv)
 	if err != nil {
@@ -147,7 +148,7 @@ func MessageTimeoutS(getenv func(string) string) int {
 	return int(n)
 }
 
-// keyIn is the value of a key of slurm.conf, "" when it is not there.
+// keyIn returns the value of a key of slurm.conf, "" if it is not set.
 func keyIn(data []byte, want string) string {
 	name := ""
 	sc := bufio.NewScanner(bytes.NewReader(data))
@@ -165,7 +166,7 @@ func keyIn(data []byte, want string) string {
 	return name
 }
 
-// Settings reads some keys of slurm.conf, in the order of names; values may have blanks. One that is not there is "".
+// Settings returns the values of some keys of slurm.conf, in the order of names; values may contain blanks. A missing key gives "".
 func Settings(getenv func(string) string, names ...string) []string {
 	values := make([]string, len(names))
 	_, data, err := readConf(getenv)

@@ -1,12 +1,12 @@
 // Package wire is a connection to the controller that carries one call after another.
 //
-// ttrpc's own client starts goroutines, buffers and timers and links protobuf's library, which together cost a command
-// more CPU than its call. wire speaks the same protocol itself: each frame is 10 bytes of header (length, stream, type,
-// flags; big endian) and a body; a call is a ttrpc.Request on a new odd stream and a ttrpc.Response on the same one; a
-// stream carries messages in data frames between or instead of them (ttrpc, PROTOCOL.md).
+// ttrpc's own client starts goroutines, buffers and timers and links protobuf's library, which together cost a command more CPU
+// than its call. wire speaks the same protocol itself: each frame is 10 bytes of header (length, stream, type, flags; big endian)
+// and a body; a call is a ttrpc.Request on a new odd stream and a ttrpc.Response on the same one; a stream carries messages in data
+// frames between or instead of them (ttrpc, PROTOCOL.md).
 //
-// Reading goes through the runtime's poller: a thread that blocks in read(2) keeps the runtime's monitor awake every 20
-// microseconds, which was measured to cost a tenth of a millisecond per millisecond of waiting.
+// Reads go through the runtime's poller: a thread that blocks in read(2) wakes the runtime's monitor every 20 microseconds, which
+// was measured to cost a tenth of a millisecond per millisecond of waiting.
 package wire
 
 import (
@@ -30,7 +30,7 @@ const ConnectTimeoutS = 5
 
 const (
 	headerBytes  = 10
-	messageBytes = 4 << 20 // ttrpc refuses longer messages
+	messageBytes = 4 << 20 // ttrpc's limit
 	service      = "sluice.v1.ControllerAPI"
 
 	typeRequest  = 1
@@ -42,13 +42,13 @@ const (
 	flagNoData = 4
 )
 
-// Conn is one connection. Its calls must not run at the same time.
+// Conn is one connection. Its calls must not overlap.
 type Conn struct {
 	file     *os.File
 	stream   uint32
-	until    time.Time            // the deadline of the call's context, zero: none
-	patience func() time.Duration // how long the controller may be silent
-	dirty    bool                 // a call has not come to its end: nothing can follow it
+	until    time.Time            // the deadline of the call's context; zero: none
+	patience func() time.Duration // how long the controller may stay silent
+	dirty    bool                 // a call has not been completed: no other can follow
 }
 
 // Dial connects to the controller's socket. The error is a *ConnectError.
@@ -85,7 +85,7 @@ func connect(socket string) (*os.File, error) {
 // Close ends the connection; a call in flight fails.
 func (c *Conn) Close() error { return c.file.Close() }
 
-// Usable reports whether another call can follow: the one before has been read to its end.
+// Usable reports whether another call can follow, because the previous one has been read to its end.
 func (c *Conn) Usable() bool { return !c.dirty }
 
 // Call makes one unary call with encoded messages.
@@ -97,20 +97,20 @@ func (c *Conn) Call(ctx context.Context, method string, request []byte) (string,
 	return s.Answer()
 }
 
-// Exchange is a call that is under way.
+// Exchange is a call in progress.
 type Exchange struct {
 	conn *Conn
 	ctx  context.Context
-	stop func() bool // keeps the end of ctx from ending the connection; nil when ctx cannot end
+	stop func() bool // detaches ctx from the connection; nil if ctx cannot end
 	done bool        // the answer has been read to its end
 }
 
-// Open begins a call that has one request, and is answered by one message (Answer) or by a stream of them (Next).
+// Open starts a call with one request that is answered by one message (Answer) or by a stream of them (Next).
 func (c *Conn) Open(ctx context.Context, method string, request []byte) (*Exchange, error) {
 	return c.open(ctx, method, request, 0)
 }
 
-// OpenUpload begins a call whose request is a stream of messages: Send, then Answer.
+// OpenUpload starts a call whose request is a stream of messages: Send, then Answer.
 func (c *Conn) OpenUpload(ctx context.Context, method string) (*Exchange, error) {
 	return c.open(ctx, method, nil, flagOpen)
 }
@@ -135,7 +135,7 @@ func (c *Conn) open(ctx context.Context, method string, request []byte, flags by
 	return x, nil
 }
 
-// fail ends the call, and with it the connection. A deadline on the connection that ctx has set is told as what ctx says.
+// fail ends the call and with it the connection. If ctx caused the deadline, it returns the error of ctx.
 func (x *Exchange) fail(err error) error {
 	if x.stop != nil {
 		x.stop()
@@ -146,8 +146,8 @@ func (x *Exchange) fail(err error) error {
 	return err
 }
 
-// end is the end of a call, after which the connection is free for another. It is not when ctx has just ended: what that does
-// to the connection may still be to come.
+// end completes a call and frees the connection for the next one. It does not if ctx has just ended, because its effect on the
+// connection may still be pending.
 func (x *Exchange) end() {
 	x.done = true
 	if x.stop == nil || x.stop() {
@@ -173,7 +173,7 @@ func (x *Exchange) CloseSend() error {
 	return nil
 }
 
-// Answer is the answer of a call that has one.
+// Answer returns the answer of a call that has one.
 func (x *Exchange) Answer() (string, error) {
 	kind, flags, body, err := x.receive()
 	for err == nil && kind == typeData && flags == flagNoData { // the call goes on
@@ -189,7 +189,7 @@ func (x *Exchange) Answer() (string, error) {
 	return answer(body)
 }
 
-// Next is the next message of an answer in several; io.EOF is the end.
+// Next returns the next message of a streamed answer; io.EOF at the end.
 func (x *Exchange) Next() (string, error) {
 	for !x.done {
 		kind, flags, body, err := x.receive()
@@ -213,7 +213,7 @@ func (x *Exchange) Next() (string, error) {
 	return "", io.EOF
 }
 
-// sendFrame fills in the header of a frame and writes it, with one system call where there is room for it.
+// sendFrame fills in the header of a frame and writes it, usually with one system call.
 func (x *Exchange) sendFrame(kind, flags byte, frame []byte) error {
 	length := len(frame) - headerBytes
 	if length > messageBytes {
@@ -225,7 +225,7 @@ func (x *Exchange) sendFrame(kind, flags byte, frame []byte) error {
 	return x.each(frame, x.conn.file.Write)
 }
 
-// receive reads one frame. Its body is a string because what is decoded from it stays part of it; nobody else has the bytes.
+// receive reads one frame. The body is a string because decoded messages refer to its bytes, which nobody else may change.
 func (x *Exchange) receive() (kind, flags byte, body string, err error) {
 	var header [headerBytes]byte
 	if err := x.each(header[:], x.conn.file.Read); err != nil {
@@ -246,7 +246,7 @@ func confused(kind byte) error {
 	return fmt.Errorf("cannot understand the controller's answer (frame type %d): is it a Sluice controller of this version?", kind)
 }
 
-// answer is the payload of a response, or the error it carries.
+// answer returns the payload of a response, or its error.
 func answer(body string) (string, error) {
 	failure, payload, err := response(body)
 	if err != nil || failure == nil {
@@ -255,11 +255,11 @@ func answer(body string) (string, error) {
 	return "", failure
 }
 
-// Refusal is an error that the controller answered with.
+// Refusal is an error returned by the controller.
 type Refusal struct {
 	Code    int32        // of google.rpc
 	Text    string       // message of the status
-	Problem *msg.Problem // what was wrong, or nil
+	Problem *msg.Problem // details, or nil
 }
 
 func (e *Refusal) Error() string {
@@ -269,31 +269,31 @@ func (e *Refusal) Error() string {
 	return e.Text
 }
 
-// ErrClosed is the error of a call on a client that has been closed.
+// ErrClosed is the error of a call on a closed client.
 var ErrClosed = errors.New("cannot call the controller: the connection is closed")
 
 var errBroken = errors.New("the connection to the controller broke before it answered")
 
-// brokenBy marks an error of the connection.
+// brokenBy marks an error as one of the connection.
 func brokenBy(err error) error {
 	return fmt.Errorf("%w: %w", errBroken, err)
 }
 
-// Broken reports whether err means that there was no connection, or that it ended or fell silent before the answer came, so that
-// nobody knows whether the call took effect.
+// Broken reports whether err means that there was no connection, or that it ended or timed out before the answer: the call may or
+// may not have taken effect.
 func Broken(err error) bool {
 	var ce *ConnectError
 	var te *TimeoutError
 	return errors.Is(err, errBroken) || errors.As(err, &ce) || errors.As(err, &te) || Away(err)
 }
 
-// Away reports whether err says that the daemon of this host does not reach the controller: the call has not been made.
+// Away reports whether err means that this host's daemon cannot reach the controller: the call was not made.
 func Away(err error) bool {
 	var r *Refusal
 	return errors.As(err, &r) && r.Problem != nil && msg.Code(r.Problem.Code) == msg.CodeAway
 }
 
-// MayReturn reports whether err says that nobody listens where a controller has been.
+// MayReturn reports whether err means that a controller has been there, but is not listening now.
 func MayReturn(err error) bool {
 	var ce *ConnectError
 	if !errors.As(err, &ce) {
@@ -306,22 +306,22 @@ func MayReturn(err error) bool {
 	return errors.Is(ce.Err, syscall.ECONNREFUSED)
 }
 
-// ConnectError says that no controller answers on the socket.
+// ConnectError means that no controller answers on the socket.
 type ConnectError struct {
 	Socket string
 	Err    error
 }
 
-// Error is Slurm's phrase, then the socket and what would help.
+// Error is Phrase followed by Diagnosis.
 func (e *ConnectError) Error() string { return e.Phrase() + ": " + e.Diagnosis() }
 
-// Phrase is Slurm's text alone.
+// Phrase is Slurm's message.
 func (e *ConnectError) Phrase() string { return "Unable to contact slurm controller (connect failure)" }
 
-// Diagnosis names the socket and says what would help.
+// Diagnosis names the socket and a remedy.
 func (e *ConnectError) Diagnosis() string { return "socket " + e.Socket + ": " + e.advice() }
 
-// remedy depends on whether the user can start it: root can, and the owner of the cluster (sluice up).
+// remedy depends on whether the user may start the controller: root and the owner of the cluster (sluice up) may.
 func (e *ConnectError) remedy() string {
 	info, err := os.Stat(filepath.Dir(e.Socket))
 	own := err == nil && info.Sys().(*syscall.Stat_t).Uid == uint32(os.Getuid())

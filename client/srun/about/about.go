@@ -1,5 +1,5 @@
-// Package about is the help text of srun. It is separate from the command, which links TLS, so that programs that print
-// help, completions and manual pages do not.
+// Package about is the help text of srun. It is separate from the command, which links TLS, so that programs that only print help,
+// completions and manual pages do not link it.
 package about
 
 import (
@@ -15,7 +15,7 @@ func Usage() string {
 		"executable [args...]")
 }
 
-// Page is what srun says of itself.
+// Page describes srun.
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: srun [OPTIONS] executable [args...]",

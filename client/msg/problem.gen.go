@@ -10,10 +10,10 @@ import (
 // Code is a Slurm error number: tools read the phrase, REST clients the number.
 type Code uint32
 
-// Codes that Sluice answers with. The numbers and phrases are the ones a real Slurm prints.
+// Codes that Sluice returns. Numbers and phrases are those of a real Slurm.
 const (
 	CodeProtocolVersion    Code = 1005
-	CodeAway               Code = 1800 // what a host's relay answers when it does not reach the controller
+	CodeAway               Code = 1800 // from a host's relay that cannot reach the controller
 	CodeInvalidPartition   Code = 2000
 	CodeNoDefaultPartition Code = 2001
 	CodeAccessDenied       Code = 2002
@@ -69,7 +69,7 @@ const (
 	CodePartClosed         Code = 2070
 	CodeAccountingPolicy   Code = 2050
 	CodeMissingTimeLimit   Code = 8000
-	CodeSubmitPlugin       Code = 9107 // job_submit.lua says no
+	CodeSubmitPlugin       Code = 9107 // job_submit.lua rejected the job
 	CodeUnspecified        Code = 9108 // where Slurm has no number
 	CodeNotPending         Code = 2073
 	CodePartitionInUse     Code = 2075
@@ -173,19 +173,19 @@ var phrases = map[Code]string{
 	CodeInvalidTimeMin:     "Invalid time-min specification (exceeds job's time or other limits)",
 }
 
-// Phrase is Slurm's text for the error, "" when it has none.
+// Phrase returns Slurm's text for the error, "" if it has none.
 func (c Code) Phrase() string { return phrases[c] }
 
-// NewProblem makes a Problem with the phrase that belongs to code; the detail says what was asked and what there is.
+// NewProblem returns a Problem with the phrase of code; the detail compares the request with what is available.
 func NewProblem(code Code, format string, args ...any) *Problem {
 	return &Problem{Code: uint32(code), Phrase: phrases[code], Detail: Singular(fmt.Sprintf(format, args...))}
 }
 
-// oneOf is what is counted, where there is one of it.
+// oneOf has the singular of counted nouns.
 var oneOf = map[string]string{"CPUs": "CPU", "GPUs": "GPU", "jobs": "job", "nodes": "node", "tasks": "task", "cores": "core",
 	"sockets": "socket", "devices": "device", "numbers": "number", "files": "file", "processes": "process"}
 
-// Singular writes "1 CPU" for "1 CPUs": counts are put into sentences that are written for many.
+// Singular writes "1 CPU" for "1 CPUs": messages are written in the plural.
 func Singular(text string) string {
 	for i := 0; ; {
 		n := strings.Index(text[i:], "1 ")
@@ -206,19 +206,19 @@ func Singular(text string) string {
 	}
 }
 
-// WithHint adds what would help.
+// WithHint adds a remedy.
 func (p *Problem) WithHint(format string, args ...any) *Problem {
 	p.Hint = Singular(fmt.Sprintf(format, args...))
 	return p
 }
 
-// WithLead adds what Slurm says on a line in front of the phrase.
+// WithLead adds a line that Slurm prints before the phrase.
 func (p *Problem) WithLead(format string, args ...any) *Problem {
 	p.Lead = fmt.Sprintf(format, args...)
 	return p
 }
 
-// Error makes a Problem usable as an error: phrase first, then the diagnosis.
+// Error implements error: the phrase, then the diagnosis.
 func (p *Problem) Error() string {
 	s := p.GetPhrase()
 	if p.GetDetail() != "" {

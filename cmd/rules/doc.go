@@ -1,3 +1,3 @@
-// Package rules checks the rules of CONTRIBUTING.md and the names in ARCHITECTURE.md: imports, purity, what a command
-// links, names, sizes of files, fields that nothing reads.
+// Package rules checks the rules of CONTRIBUTING.md and the names in ARCHITECTURE.md: imports, purity, packages linked into
+// commands, names, file sizes, unread fields.
 package rules

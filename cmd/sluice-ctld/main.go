@@ -109,7 +109,7 @@ func main() {
 	}
 }
 
-// spared is how the controller is spared when memory runs out (oom_score_adj): any other process than it and the node daemon's goes first.
+// spared is the controller's oom_score_adj: when memory runs out, every other process except the node daemon is killed first.
 const spared = -999
 
 func run(c *cli.Context) error {
@@ -151,8 +151,8 @@ func run(c *cli.Context) error {
 	return err
 }
 
-// earlyLog is where the log goes until slurm.conf has been read, which says whom it belongs to: root writes nothing before that where
-// somebody else could have made a link.
+// earlyLog returns where to log until slurm.conf has been read, which names the log's owner. Before that root does not write to a
+// path in which others could have made a link.
 func earlyLog(path string) string {
 	if abs, err := filepath.Abs(path); path != "" && err == nil && os.Geteuid() == 0 {
 		if _, err := trusted.Path(filepath.Dir(abs)); err != nil {
@@ -162,7 +162,7 @@ func earlyLog(path string) string {
 	return path
 }
 
-// needState is --state, else what slurm.conf (--conf, SLURM_CONF) says.
+// needState returns --state, else the setting of slurm.conf (--conf, SLURM_CONF).
 func needState(c *cli.Context) (string, error) {
 	if s := c.String("state"); s != "" {
 		return s, nil
@@ -213,8 +213,8 @@ func authority(c *cli.Context) error {
 	return err
 }
 
-// checkNode refuses a node that the cluster's slurm.conf does not have: most likely a typing error. A slurm.conf that was not named and
-// is of another state says nothing about this cluster.
+// checkNode rejects a node that the cluster's slurm.conf does not define, probably a typo. A default slurm.conf with another state
+// directory is about another cluster.
 func checkNode(c *cli.Context, state string) error {
 	if c.Bool("any-node") {
 		return nil

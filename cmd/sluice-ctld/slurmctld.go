@@ -13,15 +13,15 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// letters are the options of slurmctld(8), which wrappers and units of Slurm's daemon have.
+// letters are the options of slurmctld(8), which wrappers and units for Slurm's daemon use.
 var letters = slurmargs.Options{Flags: "cdDhirRsvV", Values: "fLn", Long: []string{"conf", "state", "socket", "listen", "metrics",
 	"certificate-life", "log", "pid-file", "verbose", "nice", "clear", "help", "version"},
 	Bare: []string{"verbose", "clear", "help", "version"}}
 
-// verbose is how often -v was given.
+// verbose counts -v.
 var verbose int
 
-// vain are options of slurmctld(8) that have no effect, and why.
+// vain are options of slurmctld(8) without effect, and the reason.
 var vain = []struct{ letter, why string }{
 	{"d", "it stays in the foreground: the service manager, or the shell, has it in the background"},
 	{"i", "a damaged database is never ignored: sluice-ctld restore replaces it by a backup"},
@@ -30,7 +30,7 @@ var vain = []struct{ letter, why string }{
 	{"s", "the working directory stays as it is; where core files go, the kernel's core_pattern says"},
 }
 
-// obey does what the options of slurmctld(8) say, and says in the log which have no effect.
+// obey applies the options of slurmctld(8), and logs those without effect.
 func obey(c *cli.Context, log *slog.Logger) error {
 	for _, v := range vain {
 		if c.Bool(v.letter) {
@@ -51,7 +51,7 @@ func obey(c *cli.Context, log *slog.Logger) error {
 	return nil
 }
 
-// mayClear refuses -c where there is something to lose: jobs, and the certificates of hosts, would be gone with one letter.
+// mayClear rejects -c if there is a database: one letter would delete all jobs and the certificates of hosts.
 func mayClear(c *cli.Context) error {
 	dir, err := needState(c)
 	if err != nil {

@@ -20,28 +20,28 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Where a host without files of its own keeps and shows what it has from the controller.
+// Where a host without its own files stores and publishes the controller's configuration.
 const (
 	defaultStore   = "/var/lib/sluice"
 	defaultPublish = "/run/sluice/conf"
-	controllerPort = "6817" // where --conf-server does not say
-	// controllersFile, beside the certificate, has the controllers' addresses, a line each.
+	controllerPort = "6817" // default of --conf-server
+	// controllersFile, beside the certificate, has the controllers' addresses, one per line.
 	controllersFile = "controllers"
 )
 
-// source is where the configuration comes from.
+// source is the source of the configuration.
 type source struct {
-	path        string   // of slurm.conf; empty: from the controller,
-	controllers []string // at one of these,
-	role        string   // of the certificate
+	path        string   // of slurm.conf; empty: the controller
+	controllers []string // addresses of the controller
+	role        string   // in the certificate
 	node        string
 	store       *hostconf.Store
 	publish     string
-	bundle      *hostconf.Bundle // as it was when it was loaded last
+	bundle      *hostconf.Bundle // as of the last load
 }
 
-// findSource follows slurmd(8): --conf-server before -f and SLURM_CONF, these before the usual place. Without a slurm.conf there the
-// controller is asked, where it is known.
+// findSource follows slurmd(8): --conf-server takes precedence over -f and SLURM_CONF, and these over the default path. If there is
+// no slurm.conf, the controller is asked, if its address is known.
 func findSource(c *cli.Context) (*source, error) {
 	s := &source{path: c.String("conf"), node: c.String("node"), role: mtls.RoleNode}
 	if c.Bool("login") {
@@ -60,7 +60,7 @@ func findSource(c *cli.Context) (*source, error) {
 			s.controllers = strings.Fields(string(raw))
 		}
 		if len(s.controllers) == 0 {
-			return s, nil // package conf says what is missing
+			return s, nil // package conf reports the missing file
 		}
 	}
 	files, err := mtls.HostFiles(c.String("tls"), s.role)
@@ -99,7 +99,7 @@ func splitServers(list string) (out []string) {
 	return out
 }
 
-// load reads the configuration: with what was kept last, when it comes from the controller.
+// load reads the configuration. From the controller, it is the last one stored.
 func (s *source) load() (*conf.Config, error) {
 	if s.path != "" {
 		return conf.Load(s.path, conf.Options{})
@@ -112,8 +112,8 @@ func (s *source) load() (*conf.Config, error) {
 	return b.Config()
 }
 
-// fetch waits for a first configuration, if there is none that can be used. What was kept is good enough for a start: the controller gives
-// what is newer.
+// fetch waits for the first configuration, if no stored one is usable. A stored one is good enough to start: the controller will
+// send a newer one.
 func (s *source) fetch(ctx context.Context, c *cli.Context) error {
 	if s.path != "" {
 		return nil
@@ -141,7 +141,7 @@ func (s *source) fetch(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	o.Apart = func(orders *os.File) (func() error, error) { return start(orders, nil, nil) } // no socket of a relay yet
+	o.Apart = func(orders *os.File) (func() error, error) { return start(orders, nil, nil) } // no relay socket yet
 	b, err := noded.Fetch(ctx, o)
 	if err == nil {
 		log.Info("this host has its configuration", "hash", b.Hash[:8], "folder", b.Dir)
@@ -149,7 +149,7 @@ func (s *source) fetch(ctx context.Context, c *cli.Context) error {
 	return err
 }
 
-// shown is the path of slurm.conf for jobs and commands on this host.
+// shown returns the path of slurm.conf for jobs and commands on this host.
 func (s *source) shown() string {
 	switch {
 	case s.path != "":
@@ -160,7 +160,8 @@ func (s *source) shown() string {
 	return filepath.Join(s.bundle.Dir, s.bundle.Main())
 }
 
-// adjust makes the options those of a host without files. What the controller says of root's programs counts as far as its programs do.
+// adjust changes the options for a host without files. Settings about root's programs apply only as far as the node's policy
+// accepts programs from the controller.
 func (s *source) adjust(o *noded.Options) {
 	o.Controllers = slices.Clone(s.controllers)
 	own := &o.Policy.Own

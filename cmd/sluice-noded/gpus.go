@@ -15,7 +15,7 @@ func checkGPUs(c *cli.Context) error {
 	return err
 }
 
-// gpus finds the driver of this machine's GPUs, or pretends some. A machine without a driver has none: that is no error.
+// gpus finds the driver of this machine's GPUs, or simulates GPUs. A machine without a driver has none, which is not an error.
 func gpus(spec string, o *noded.Options) error {
 	if spec == "" {
 		src, err := nvml.Open()

@@ -24,11 +24,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxAsked bounds what is read from the process that asks.
+// maxAsked bounds the data read from the asking process.
 const maxAsked = 1 << 20
 
-// join has this host join the cluster of --join. noded-root makes the key and stores what comes; a process that has no rights, and the
-// network, does the rest.
+// join makes this host join the cluster of --join. noded-root creates the key and stores the answer; an unprivileged process with
+// network access does the rest.
 func join(c *cli.Context, log *slog.Logger) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -47,7 +47,7 @@ func join(c *cli.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	// A host without a slurm.conf of its own finds its controllers here.
+	// A host without its own slurm.conf finds its controllers here.
 	known := filepath.Join(c.String("tls"), controllersFile)
 	if err := mtls.Write(known, 0o644, []byte(strings.Join(t.Controllers, "\n")+"\n")); err != nil {
 		return err
@@ -61,7 +61,7 @@ func join(c *cli.Context, log *slog.Logger) error {
 	return nil
 }
 
-// tokenText is what --join says: the token, - for standard input, or @FILE, so that it need not be seen in the list of processes.
+// tokenText returns the value of --join: a token, - for standard input, or @FILE to keep it out of the list of processes.
 func tokenText(s string) (string, error) {
 	var b []byte
 	var err error
@@ -79,7 +79,7 @@ func tokenText(s string) (string, error) {
 	return string(b), nil
 }
 
-// askApart asks in a process of its own.
+// askApart asks the controller in a separate process.
 func askApart(ctx context.Context, q *nodepb.Asking) (*nodepb.Asked, error) {
 	in, err := proto.Marshal(q)
 	if err != nil {
@@ -110,7 +110,7 @@ func askApart(ctx context.Context, q *nodepb.Asking) (*nodepb.Asked, error) {
 	return a, nil
 }
 
-// limited takes so many bytes.
+// limited accepts a limited number of bytes.
 type limited struct {
 	to   io.Writer
 	left int
@@ -123,7 +123,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.to.Write(p)
 }
 
-// askMain is the process that asks: ask UID GID, which gives up its rights and executes itself with one argument more.
+// askMain is the asking process: ask UID GID, which drops its privileges and executes itself with one more argument.
 func askMain(args []string) {
 	if err := askRun(args); err != nil {
 		fmt.Fprintln(os.Stderr, "sluice-noded ask:", err)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Bounds of what noded-link writes to the log of the node daemon: it must not fill the disk.
+// Limits on the output of noded-link to the node daemon's log, so that it cannot fill the disk.
 const (
 	maxLine        = 16 << 10
 	linesPerSecond = 500
@@ -17,7 +17,7 @@ const (
 	bytesAtOnce    = 2 << 20
 )
 
-// lines passes on whole lines, as many as a log may get.
+// lines passes on complete lines, at a limited rate.
 type lines struct {
 	to   func(line []byte) error
 	rest []byte
@@ -42,7 +42,7 @@ func (l *lines) Write(p []byte) (int, error) {
 		}
 		l.pass()
 	}
-	return n, nil // a log that cannot be written must not end noded-link
+	return n, nil // a failing log must not end noded-link
 }
 
 func (l *lines) pass() {

@@ -25,8 +25,8 @@ import (
 	"github.com/sluice-hpc/sluice/noded/relay"
 )
 
-// Descriptors of noded-link: its end of the connection with noded-root, and the socket of the relay where there is one. confine.Link closes
-// all after them.
+// Descriptors of noded-link: its end of the connection with noded-root, and the relay's socket, if any. confine.Link closes all
+// others.
 const (
 	linkFD  = 3
 	relayFD = 4
@@ -34,7 +34,7 @@ const (
 	metricsFD = 5
 )
 
-// confined is the last argument of a noded-link that has given up its rights.
+// confined is the last argument of a noded-link that has dropped its privileges.
 const confined = "confined"
 
 func init() {
@@ -45,10 +45,10 @@ func init() {
 	}
 }
 
-// failpointVar names where a test has a daemon killed (package failpoint): the first noded-link is told, the next ones are not.
+// failpointVar tells a test daemon where to crash (package failpoint). Only the first noded-link gets it.
 const failpointVar = "SLUICE_FAILPOINT"
 
-// apart starts noded-link as a process of its own.
+// apart returns a function that starts noded-link as a separate process.
 func apart(node string, logs *logfile.Log) (func(orders, relay, metrics *os.File) (func() error, error), error) {
 	uid, gid, err := linkUser()
 	if err != nil {
@@ -73,7 +73,7 @@ func apart(node string, logs *logfile.Log) (func(orders, relay, metrics *os.File
 	}, nil
 }
 
-// linkUser is who the half without rights is.
+// linkUser returns the ids of the unprivileged half.
 func linkUser() (uid, gid uint32, err error) {
 	uid, gid = confine.UID, confine.UID
 	if u, ok := passwd.User(confine.User); ok {
@@ -85,7 +85,7 @@ func linkUser() (uid, gid uint32, err error) {
 	return uid, gid, nil
 }
 
-// idsOf reads what linkUser has given.
+// idsOf parses the ids of linkUser.
 func idsOf(args []string) (uid, gid uint32, err error) {
 	u, err1 := strconv.ParseUint(args[0], 10, 32)
 	g, err2 := strconv.ParseUint(args[1], 10, 32)
@@ -95,7 +95,7 @@ func idsOf(args []string) (uid, gid uint32, err error) {
 	return uint32(u), uint32(g), nil
 }
 
-// linkPatience is how long noded-link may take to end once its connection has.
+// linkPatience is how long noded-link may take to end after its connection has ended.
 const linkPatience = 5 * time.Second
 
 func waitFor(cmd *exec.Cmd) error {
@@ -104,7 +104,7 @@ func waitFor(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// linkMain is noded-link: link NODE UID GID, which gives up its rights and executes itself with one argument more.
+// linkMain is noded-link: link NODE UID GID, which drops its privileges and executes itself with one more argument.
 func linkMain(args []string) {
 	if err := linkRun(args); err != nil {
 		fmt.Fprintln(os.Stderr, "noded-link:", err)
@@ -119,7 +119,7 @@ func linkRun(args []string) error {
 		if err != nil {
 			return err
 		}
-		_ = inherit.Spare(linkSpared) // noded-root has said so if that is not possible
+		_ = inherit.Spare(linkSpared) // noded-root has reported failures
 		return confine.Link(uid, gid, append(os.Args, confined), os.Environ())
 	}
 	if len(args) != 4 || args[3] != confined {
@@ -128,10 +128,10 @@ func linkRun(args []string) error {
 	if err := confine.Seal(); err != nil {
 		return err
 	}
-	// It ends when noded-root does.
+	// noded-link ends when noded-root does.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE)
-	debug.SetGCPercent(400) // as of noded-root
-	// One goroutine decides and the others wait for a socket: waking a second thread costs more than doing things in turn.
+	debug.SetGCPercent(400) // as in noded-root
+	// One goroutine does the work and the others wait for sockets: waking a second thread costs more than handling events in turn.
 	runtime.GOMAXPROCS(1)
 	conn, err := privsep.FromFD(linkFD)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// relayPath is where the relay of this host listens, "" being nowhere. Without root's rights a compute host has none unless it is asked
-// for: the usual folder is not this user's to write to. For a login host it may have been made so (RuntimeDirectory=, systemd.exec(5)).
+// relayPath is where the relay of this host listens, "" for nowhere. A compute host without root's rights needs an explicit path,
+// because the default directory is not writable. On a login host it may be (RuntimeDirectory=, systemd.exec(5)).
 func relayPath(c *cli.Context, cluster string) string {
 	switch path := c.String("relay"); {
 	case path == "none":
@@ -28,8 +28,8 @@ func relayPath(c *cli.Context, cluster string) string {
 	return noded.RelaySocket(cluster)
 }
 
-// sessionsPath is where the node daemon listens for sessions of sshd, "" being nowhere: where relayPath would be, and only root can move
-// processes of others.
+// sessionsPath is where the node daemon listens for sessions of sshd, "" for nowhere. The default is beside the relay's socket. It
+// requires root, because only root can move other users' processes.
 func sessionsPath(c *cli.Context, cluster, node string) string {
 	switch path := c.String("sessions"); {
 	case path == "none" || os.Geteuid() != 0:
@@ -42,7 +42,7 @@ func sessionsPath(c *cli.Context, cluster, node string) string {
 	return noded.SessionsSocket(cluster, node)
 }
 
-// controllers are the addresses of slurm.conf.
+// controllers returns the addresses in slurm.conf.
 func controllers(cfg *conf.Config) (addrs []string) {
 	for _, h := range cfg.SlurmctldHosts {
 		addrs = append(addrs, net.JoinHostPort(h.Addr, strconv.Itoa(cfg.SlurmctldPort)))
@@ -50,7 +50,7 @@ func controllers(cfg *conf.Config) (addrs []string) {
 	return addrs
 }
 
-// loginOptions are those of a login host.
+// loginOptions returns the options of a login host.
 func loginOptions(c *cli.Context, src *source) (noded.Options, logging, error) {
 	o := noded.Options{NodeName: src.node, Login: true, TLS: c.String("tls"), Controllers: c.StringSlice("controller")}
 	cfg, err := src.load()

@@ -35,8 +35,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// How the two halves are spared when memory runs out (oom_score_adj). Neither keeps a job from running when it is killed, but each takes a
-// while to come back; noded-link, which reads what comes from the network, is not to be the last one that is left.
+// oom_score_adj of the two halves. Killing one does not stop jobs, but restarting takes a while. noded-link, which parses network
+// input, must not be the last process left.
 const (
 	rootSpared = -999
 	linkSpared = -500
@@ -56,7 +56,7 @@ func main() {
 	confine.KeepNet()
 	inherit.Close(0)
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400) // a heap of a few MiB: collecting it less often costs little memory and saves a tenth of the work
+		debug.SetGCPercent(400) // with a heap of a few MiB, rarer collections cost little memory and save a tenth of the CPU time
 	}
 	cli.VersionFlag = &cli.BoolFlag{Name: "version", Aliases: []string{"V"}, Usage: "print the version"}
 	cli.VersionPrinter = func(*cli.Context) { fmt.Print(version.Text() + nvml.Missing) }
@@ -130,7 +130,7 @@ func main() {
 			&cli.BoolFlag{Name: "s", Hidden: true},
 		},
 		Action: run,
-		// `sluice up --gpus` asks this before it makes anything.
+		// `sluice up --gpus` calls check-gpus before it creates anything.
 		Commands: []*cli.Command{pretendCommand(),
 			{Name: "check-gpus", Hidden: true, Usage: "check a SPEC of --gpus", Action: checkGPUs}},
 	}
@@ -153,7 +153,7 @@ func run(c *cli.Context) error {
 		passwd.Start = inherit.Start
 		sparing = inherit.Spare(rootSpared)
 	}
-	syscall.Umask(0o022) // whatever it was started under: jobs see their cgroups and scripts, and what is secret says so
+	syscall.Umask(0o022) // whatever the parent's umask: jobs read their cgroups and scripts, and secret files set their mode explicitly
 	if c.Bool("dynamic") && c.Bool("login") {
 		return errors.New("-Z and --login exclude each other: a login host is no node")
 	}
@@ -192,14 +192,14 @@ func run(c *cli.Context) error {
 		return err
 	}
 	own.writes(logs)
-	if c.String("log") == "" && own.log != "" { // whoever has typed the command looks here
+	if c.String("log") == "" && own.log != "" { // for users who started it in a terminal
 		fmt.Fprintf(os.Stderr, "sluice-noded: the log goes to %s (SlurmdLogFile)\n", own.log)
 	}
 	o.ShimLog, o.ShimEnv = logs.File(), logs.Environment
 	o.Level = &slog.LevelVar{}
 	o.Level.Set(own.level)
 	o.Log = slog.New(slog.NewMultiHandler(logs.Handler(o.Level), logs.Syslog()))
-	if verbose > 0 { // and nobody changes it
+	if verbose > 0 { // -v fixes the level
 		o.Level.Set(conf.SlogLevel(slurmargs.Level(verbose)))
 		o.Level = nil
 	}
@@ -209,7 +209,7 @@ func run(c *cli.Context) error {
 	o.Signals, o.Service = logfile.Signals(), service.New(o.Log)
 	o.Reload = func() (root.Reread, error) {
 		o, own, err := read(c)
-		if err != nil { // the file may have been moved away all the same
+		if err != nil { // the log may have been rotated even if the configuration is faulty
 			return root.Reread{}, errors.Join(err, logs.Reopen(logs.Path()))
 		}
 		own.writes(logs)
@@ -241,28 +241,28 @@ func run(c *cli.Context) error {
 	return err
 }
 
-// logging is what slurm.conf says of this node's log, and of its pid file.
+// logging has the settings of slurm.conf for this node's log and pid file.
 type logging struct {
-	log   string // SlurmdLogFile, "" being none
-	pid   string // SlurmdPidFile, likewise
+	log   string // SlurmdLogFile; "" for none
+	pid   string // SlurmdPidFile; "" for none
 	level slog.Level
 	// SlurmdSyslogDebug and LogTimeFormat
 	syslog slog.Level
 	time   string
 }
 
-// newLogging reads what slurm.conf says of the log of any host.
+// newLogging reads the settings that apply to any host.
 func newLogging(cfg *conf.Config) logging {
 	return logging{level: conf.SlogLevel(cfg.SlurmdDebug), syslog: conf.SyslogLevel(cfg.SlurmdSyslogDebug), time: cfg.LogTimeFormat}
 }
 
-// writes has lines written to the log as slurm.conf says.
+// writes applies the settings to a log.
 func (l logging) writes(logs *logfile.Log) {
 	logs.SetTime(l.time)
 	logs.SetSyslog(l.syslog)
 }
 
-// options puts slurm.conf and the command line together.
+// options combines slurm.conf and the command line.
 func options(c *cli.Context, src *source) (noded.Options, logging, error) {
 	cfg, err := src.load()
 	if err != nil {
@@ -278,7 +278,7 @@ func options(c *cli.Context, src *source) (noded.Options, logging, error) {
 	if cfg.HealthCheckIntervalSec > 0 {
 		o.HealthCheck = cfg.HealthCheckProgram
 	}
-	if os.Geteuid() == 0 { // otherwise there are no rights to be careful with
+	if os.Geteuid() == 0 { // otherwise there are no privileges to restrict
 		if o.Policy, err = policy.Load(o.TLS); err != nil {
 			return noded.Options{}, logging{}, err
 		}
@@ -300,7 +300,7 @@ func options(c *cli.Context, src *source) (noded.Options, logging, error) {
 	if o.Spool == "" {
 		o.Spool = conf.NodePath(cfg.SlurmdSpoolDir, n)
 	}
-	if os.Geteuid() == 0 { // others can make no namespaces
+	if os.Geteuid() == 0 { // others cannot create namespaces
 		if err := cfg.InSight(n, o.Spool); err != nil {
 			return noded.Options{}, logging{}, fmt.Errorf("cannot use the spool directory %s: %w", o.Spool, err)
 		}
@@ -321,7 +321,8 @@ func options(c *cli.Context, src *source) (noded.Options, logging, error) {
 	return o, own, nil
 }
 
-// nodeConf has --conf KEY=VALUE, which goes with -Z in slurmd(8), be --node-conf: --conf FILE is slurm.conf here, without and with -Z.
+// nodeConf renames --conf KEY=VALUE, which slurmd(8) has with -Z, to --node-conf: here --conf FILE is slurm.conf, with and without
+// -Z.
 func nodeConf(args []string) []string {
 	out := slices.Clone(args)
 	if !slices.ContainsFunc(args, func(a string) bool { return slices.Contains([]string{"-Z", "--Z", "-dynamic", "--dynamic"}, a) }) {
@@ -340,7 +341,7 @@ func nodeConf(args []string) []string {
 	return out
 }
 
-// dynamic puts what the command line says of a node that slurm.conf does not name into the options.
+// dynamic sets the options of a node that slurm.conf does not name.
 func dynamic(c *cli.Context, o *noded.Options) error {
 	own := c.String("node-conf")
 	switch {
@@ -356,8 +357,8 @@ func dynamic(c *cli.Context, o *noded.Options) error {
 	return nil
 }
 
-// thisNode finds the configuration of the node that this daemon is. Of one that slurm.conf does not name the controller has it, where there
-// may be such nodes.
+// thisNode finds this daemon's node in the configuration. If slurm.conf does not name it and allows dynamic nodes, the controller
+// has its configuration.
 func thisNode(c *cli.Context, cfg *conf.Config, name string) (*conf.Node, error) {
 	if name == "" && c.Bool("dynamic") {
 		var err error
@@ -375,7 +376,7 @@ func thisNode(c *cli.Context, cfg *conf.Config, name string) (*conf.Node, error)
 	if err != nil {
 		return nil, fmt.Errorf("cannot find out this host's name: %w; use --node NAME", err)
 	}
-	short, _, _ := strings.Cut(host, ".") // as Slurm has it: a node is called without its domain, or with it
+	short, _, _ := strings.Cut(host, ".") // as in Slurm: a node's name may omit the domain
 	var found []*conf.Node
 	for _, n := range cfg.Nodes {
 		if n.Name == host || n.Hostname == host || n.Name == short || n.Hostname == short {

@@ -98,7 +98,7 @@ func onLoopback(addr string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// chosen are the nodes to speak for.
+// chosen returns the nodes to simulate.
 func chosen(cfg *conf.Config, list string) (nodes []*conf.Node, err error) {
 	if list == "" {
 		return slices.DeleteFunc(slices.Clone(cfg.Nodes), func(n *conf.Node) bool { return n.State == "FUTURE" || n.State == "CLOUD" }), nil
@@ -117,7 +117,7 @@ func chosen(cfg *conf.Config, list string) (nodes []*conf.Node, err error) {
 	return nodes, nil
 }
 
-// authorityWait is how long a controller that is started at the same time may take to make the cluster's authority.
+// authorityWait is how long to wait for a controller that was started at the same time to create the cluster's authority.
 const authorityWait = time.Minute
 
 func awaitAuthority(ctx context.Context, dir string) ([]byte, error) {

@@ -16,17 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// letters are the options of slurmd(8), which wrappers and units of Slurm's daemon have.
+// letters are the options of slurmd(8), which wrappers and units for Slurm's daemon use.
 var letters = slurmargs.Options{Flags: "bcCDhMsvVZ", Values: "dfLnN", Long: []string{"conf", "conf-server", "publish", "node",
 	"dynamic", "Z", "node-conf", "login", "relay", "spool", "tls", "join", "join-only", "controller", "socket", "gpus", "no-gpu-files",
 	"allow-root-jobs", "log", "pid-file", "hardware", "verbose", "nice", "lock-memory", "help", "version"},
 	Bare: []string{"dynamic", "login", "join-only", "no-gpu-files", "allow-root-jobs", "hardware", "verbose", "lock-memory", "help",
 		"version"}}
 
-// verbose is how often -v was given.
+// verbose counts -v.
 var verbose int
 
-// vain are options of slurmd(8) that have no effect, and why.
+// vain are options of slurmd(8) without effect, and the reason.
 var vain = []struct{ letter, why string }{
 	{"b", "whether the host has been booted is known from the kernel's boot id"},
 	{"c", "there are no locks that an earlier daemon could have left"},
@@ -34,7 +34,7 @@ var vain = []struct{ letter, why string }{
 	{"s", "the working directory stays as it is; where core files go, the kernel's core_pattern says"},
 }
 
-// obey does what the options of slurmd(8) say, and says in the log which have no effect.
+// obey applies the options of slurmd(8), and logs those without effect.
 func obey(c *cli.Context, log *slog.Logger) error {
 	for _, v := range vain {
 		if c.IsSet(v.letter) {
@@ -44,7 +44,7 @@ func obey(c *cli.Context, log *slog.Logger) error {
 	if filepath.Base(os.Args[0]) == "slurmd" && !c.Bool("D") {
 		log.Info("the node daemon stays in the foreground, as slurmd -D does")
 	}
-	if c.Bool("lock-memory") { // what is touched, not what is only reserved
+	if c.Bool("lock-memory") { // lock pages on first use, not reserved ones
 		if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
 			log.Warn("the daemon is not locked into memory", "err", err)
 		}
@@ -55,7 +55,7 @@ func obey(c *cli.Context, log *slog.Logger) error {
 	return nil
 }
 
-// printHardware prints a NodeName line and the time since the boot as slurmd -C does (slurmd(8)).
+// printHardware prints a NodeName line and the uptime like slurmd -C (slurmd(8)).
 func printHardware(w io.Writer, p hw.Prober, now func() time.Time) error {
 	inv, err := p.Inventory()
 	if err != nil {
@@ -69,7 +69,8 @@ func printHardware(w io.Writer, p hw.Prober, now func() time.Time) error {
 	return err
 }
 
-// writePid writes the daemon's process id to the file, "" and none being no file. A daemon without one goes on. remove is for its end.
+// writePid writes the daemon's process id to a file; "" and none mean no file. The daemon continues without one. remove is called
+// at its end.
 func writePid(path string, log *slog.Logger) (remove func()) {
 	if path == "" || path == "none" {
 		return func() {}

@@ -1,5 +1,5 @@
-// sluice-pmix is the PMIx server of a step on a node. The shim starts it for srun --mpi=pmix. It is a program of its own
-// because it links libpmix and runs as the job's user.
+// sluice-pmix is the PMIx server of a step on a node. The shim starts it for srun --mpi=pmix. It is a separate program because it
+// links libpmix and runs as the job's user.
 package main
 
 import (

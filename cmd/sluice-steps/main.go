@@ -1,5 +1,5 @@
-// sluice-steps has the commands that talk to the nodes of a step: srun, sattach and sbcast. They are separate because
-// the other commands, which start thousands of times a minute, need no TLS.
+// sluice-steps has the commands that connect to the nodes of a step: srun, sattach and sbcast. They are separate because the other
+// commands, which start thousands of times a minute, need no TLS.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0

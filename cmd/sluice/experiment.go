@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sim"
 )
 
-// experiment is what `sluice sim` was asked to replay.
+// experiment is the configuration of `sluice sim`.
 type experiment struct {
 	jobs             []sim.Job
 	procs, nodeProcs int
@@ -27,7 +27,7 @@ type experiment struct {
 	plots            string
 }
 
-// weightOf are the names that --weights takes; those of slurm.conf are PriorityWeightAge and so on.
+// weightOf are the names in --weights; slurm.conf calls them PriorityWeightAge and so on.
 var weightOf = map[string]func(*record.Weights) *uint32{
 	"age":       func(w *record.Weights) *uint32 { return &w.Age },
 	"fairshare": func(w *record.Weights) *uint32 { return &w.FairShare },
@@ -117,14 +117,14 @@ func numbers(c *command.Call, option string) (map[string]uint32, error) {
 	return out, nil
 }
 
-// result is what a policy came to: the report of the trace as it is, and over its copies the figures and what they are above those of
+// result is the result of a policy: the report of the unmodified trace, and over its copies the figures and their increase over
 // each policy that it is compared with, in percent.
 type result struct {
 	*sim.Report
 	Copies sim.Spread            `json:"copies"`
 	Over   map[string]sim.Spread `json:"percent_over"`
 
-	against []*sim.Report // of the policies that it is compared with, on the trace as it is
+	against []*sim.Report // of the policies that it is compared with, on the unmodified trace
 }
 
 // run replays each copy under each policy once.
@@ -150,7 +150,7 @@ func (x *experiment) run(c *command.Call) ([]*result, error) {
 		}
 		for i, r := range results {
 			mine := reports[x.policies[i]]
-			if k == len(factors)/2 { // the trace as it is
+			if k == len(factors)/2 { // the unmodified trace
 				r.Report = mine
 				for _, of := range x.against {
 					r.against = append(r.against, reports[of])

@@ -1,7 +1,7 @@
-// sluice is every command in one binary: it runs the one that it is called as, or `sluice COMMAND`.
+// sluice is every command in one binary: it runs the command named by argv[0], or `sluice COMMAND`.
 //
-// A command lives for about two milliseconds. Since Go 1.25 the runtime reads /proc/self/mountinfo to count the CPUs of
-// a container, which is a tenth of that, so it is told not to.
+// A command lives for about two milliseconds. Since Go 1.25 the runtime reads /proc/self/mountinfo to count the CPUs of a
+// container, which takes a tenth of that, so it is disabled.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0

@@ -82,7 +82,7 @@ func runSim(c *command.Call) error {
 		return err
 	}
 	var records *os.File
-	if out := c.Text("jobs-out"); out != "" { // before the work, so that nobody waits for what cannot be written
+	if out := c.Text("jobs-out"); out != "" { // first, so that a file that cannot be written does not cost a whole run
 		if records, err = os.Create(out); err != nil {
 			return fmt.Errorf("cannot write the jobs: %w", err)
 		}
@@ -112,7 +112,7 @@ func runSim(c *command.Call) error {
 	return nil
 }
 
-// readJobs reads the trace, leaves out what the machine cannot run, and scales it.
+// readJobs reads the trace, drops jobs that the machine cannot run, and scales it.
 func readJobs(c *command.Call, x *experiment) ([]sim.Job, error) {
 	jobs, left, err := sim.ReadSWF(c.Text("swf"))
 	if err != nil {
@@ -128,7 +128,7 @@ func readJobs(c *command.Call, x *experiment) ([]sim.Job, error) {
 	return sim.Scale(jobs, x.gaps, x.times)
 }
 
-// progress shows on a terminal how far a run has come.
+// progress shows the progress of a run on a terminal.
 func progress(c *command.Call, policy string) func(done, all int) {
 	if info, err := os.Stderr.Stat(); c.Given("quiet") || err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sim"
 )
 
-// print writes the figures of each policy, what they are above those of others, and those of each class of jobs.
+// print prints the figures of each policy, their increase over other policies, and the figures of each class of jobs.
 func (x *experiment) print(w io.Writer, results []*result) {
 	fmt.Fprintf(w, "%-13s %8s %10s %8s %8s %8s %9s %9s %10s %6s %6s %7s %9s %11s %8s\n", "policy", "jobs", "wait mean", "p50", "p90",
 		"p99", "max", "slowdown", "area wait", "util", "Jain", "queue", "passes", "probes", "wall s")
@@ -35,14 +35,14 @@ func (x *experiment) print(w io.Writer, results []*result) {
 	}
 }
 
-// printClasses writes the figures of each class of jobs, and what its mean wait is above that under other policies, in percent.
+// printClasses prints the figures of each class of jobs, and the increase of its mean wait over other policies, in percent.
 func printClasses(w io.Writer, r *result) {
 	fmt.Fprintf(w, "\n%-15s %8s %10s %8s %9s %9s", r.Policy, "jobs", "wait mean", "p99", "max", "slowdown")
 	for _, of := range r.against {
 		fmt.Fprintf(w, " %15s", "over "+of.Policy)
 	}
 	fmt.Fprintln(w)
-	for i, k := range r.Classes { // those of a trace are the same under every policy
+	for i, k := range r.Classes { // a trace has the same classes under every policy
 		fmt.Fprintf(w, "%-15s %8d %10.0f %8d %9d %9.2f", k.Name, k.Jobs, k.WaitMean, k.WaitP99, k.WaitMax, k.Slowdown)
 		for _, of := range r.against {
 			was := of.Classes[i].WaitMean
@@ -52,7 +52,7 @@ func printClasses(w io.Writer, r *result) {
 	}
 }
 
-// printSpreads writes a line for each result, with the range behind each mean where there is one.
+// printSpreads prints a line per result, with the range after each mean if there is one.
 func printSpreads(w io.Writer, results []*result, number string, of func(*result) sim.Spread) {
 	fmt.Fprintf(w, "%-13s %28s %28s %28s %28s %28s\n", "policy", "wait", "slowdown", "p99", "max", "area wait")
 	for _, r := range results {
@@ -69,7 +69,7 @@ func printSpreads(w io.Writer, results []*result, number string, of func(*result
 	}
 }
 
-// plotParts is into how many parts of equal length the time is divided.
+// plotParts is the number of equal intervals into which the time is divided.
 const plotParts = 400
 
 // plot writes the plots of all policies.

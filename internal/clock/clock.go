@@ -1,6 +1,6 @@
-// Package clock reads the two clocks of a machine. Anyone with the right to may set the wall clock. CLOCK_BOOTTIME
-// counts from the boot, suspension included; nobody can set it, and its values mean nothing in another boot. So moments
-// are of the wall clock, and durations are measured by the other.
+// Package clock reads the two clocks of a machine. A privileged user may set the wall clock. CLOCK_BOOTTIME counts from the boot,
+// including time suspended; nobody can set it, and its values are meaningless after the next boot. So Sluice takes moments from the
+// wall clock and measures durations with CLOCK_BOOTTIME.
 package clock
 
 import (
@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Boot is the time since the machine was booted, in nanoseconds.
+// Boot returns the time since boot, in nanoseconds.
 func Boot() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -21,7 +21,7 @@ func Boot() int64 {
 	return t.Nano()
 }
 
-// BootID names this boot of the machine, "" when the kernel does not say.
+// BootID identifies this boot of the machine, "" if the kernel does not say.
 var BootID = sync.OnceValue(func() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -30,8 +30,8 @@ var BootID = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(b))
 })
 
-// Both reads both clocks at one moment. A process that was stopped between the two readings would believe that somebody had set the wall
-// clock, so it reads again; on a machine that never has time the best of several readings counts.
+// Both reads both clocks at the same moment. A process that is stopped between the two readings would see a change of the wall
+// clock, so it reads again until they are close; on a machine that is too busy it uses the best of several readings.
 func Both() (wall time.Time, bootNS int64) {
 	const close, tries = int64(10 * time.Millisecond), 20
 	best := int64(-1)

@@ -1,5 +1,5 @@
-// Package failpoint ends the process at a chosen place, for crash tests: SLUICE_FAILPOINT=name:n kills the process with SIGKILL
-// the n-th time that Hit(name) is called (n from 1; name alone means 1). Without the variable a Hit costs one comparison.
+// Package failpoint ends the process at a chosen place, for crash tests: SLUICE_FAILPOINT=name:n kills the process with SIGKILL at
+// the n-th call of Hit(name) (n from 1; name alone means 1). Without the variable a Hit costs one comparison.
 package failpoint
 
 import (
@@ -29,12 +29,12 @@ func parse(s string) (string, int64) {
 	return name, n
 }
 
-// Hit kills the process when this is the chosen place and the chosen time.
+// Hit kills the process if this is the chosen call.
 func Hit(place string) {
 	if name == "" || name != place || hits.Add(1) != after {
 		return
 	}
-	// Not kill(2), which noded-link is not allowed.
+	// Not kill(2), which noded-link's seccomp filter forbids.
 	_, _, _ = syscall.RawSyscall(syscall.SYS_TGKILL, uintptr(os.Getpid()), uintptr(syscall.Gettid()), uintptr(syscall.SIGKILL))
 	select {} // the signal is on its way
 }

@@ -1,6 +1,5 @@
-// Package inherit controls what a child process inherits without being asked: open descriptors, the session keyring, and
-// the protection from the OOM killer. All of these outlive a change of user, so a program that a root daemon starts for
-// a user would have root's.
+// Package inherit controls what a child process inherits implicitly: open descriptors, the session keyring, and the protection from
+// the OOM killer. All of these survive a change of user, so a program that a root daemon starts for a user would have root's.
 package inherit
 
 import (
@@ -14,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewKeyring gives the calling thread, and whatever it starts from now on, a session keyring that is new and empty and belongs to that
-// user. The other threads keep theirs, so the caller must be locked to its thread.
+// NewKeyring gives the calling thread, and the processes it starts, a new, empty session keyring that belongs to the given user.
+// Other threads keep theirs, so the caller must be locked to its thread.
 //
-// It is not linked to the user keyring (@u): as for a service of systemd (KeyringMode=private) and unlike for a login, the keys of one
-// job are not those of the next. A job can do that itself, with `keyctl link @u @s`.
+// It is not linked to the user keyring (@u): as for a systemd service (KeyringMode=private) and unlike for a login, jobs do not
+// share keys. A job can do that itself, with `keyctl link @u @s`.
 //
-// A keyring counts against the quota of its owner (200 keys, unless kernel.keys.maxkeys says otherwise). When that is used up the new one
-// stays root's: the job possesses it, and so can do with it what it could with one of its own.
+// A keyring counts against the quota of its owner (200 keys, unless kernel.keys.maxkeys differs). If the quota is exhausted, the
+// new keyring stays root's: the job possesses it and can use it like one of its own.
 func NewKeyring(uid, gid uint32) error {
-	// Without a name, which unix.KeyctlJoinSessionKeyring cannot leave out.
+	// A raw call, because unix.KeyctlJoinSessionKeyring requires a name.
 	id, _, e := unix.RawSyscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
 	if e != 0 {
 		return fmt.Errorf("cannot make a session keyring: %w", e)
@@ -38,11 +37,11 @@ func NewKeyring(uid, gid uint32) error {
 	return nil
 }
 
-// Net is a descriptor of the network namespace that programs are started in, by a daemon that has none itself; -1: its own.
+// Net is a descriptor of the network namespace in which a daemon without network starts programs; -1: the daemon's own.
 var Net = -1
 
-// Start is cmd.Start for a program that gets a session keyring of its own. Where the kernel has no keyrings, or a container forbids them to
-// this process and so to its children, there is none to be kept from.
+// Start is cmd.Start with a new session keyring for the program. If the kernel has no keyrings, or a container forbids them, the
+// program cannot inherit one either.
 func Start(cmd *exec.Cmd) error {
 	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
 	if cmd.SysProcAttr != nil && cmd.SysProcAttr.Credential != nil {
@@ -59,22 +58,22 @@ func Start(cmd *exec.Cmd) error {
 	})
 }
 
-// OnThread runs f on a thread of its own, which ends with it: what f makes of the thread's attributes is nobody else's.
+// OnThread runs f on a thread of its own, which ends afterwards, so changes of the thread's attributes affect nothing else.
 func OnThread(f func() error) error {
 	done := make(chan error, 1)
 	go onThread(func() { done <- f() })
 	return <-done
 }
 
-// onThread belongs to a goroutine of its own. It keeps off the first thread, which Go never ends but parks as it is.
+// onThread must run in a goroutine of its own. It avoids the main thread, which Go never ends but parks with its attributes.
 func onThread(f func()) {
-	runtime.LockOSThread() // a thread ends with the goroutine that has locked it
+	runtime.LockOSThread() // the thread ends with the goroutine that locked it
 	if unix.Gettid() != unix.Getpid() {
 		f()
 		return
 	}
 	other := make(chan struct{})
-	go func() { // cannot run on this thread
+	go func() { // cannot be scheduled on this thread
 		defer close(other)
 		runtime.LockOSThread()
 		f()
@@ -83,7 +82,7 @@ func onThread(f func()) {
 	runtime.UnlockOSThread()
 }
 
-// CombinedOutput is cmd.CombinedOutput for a program that is started so.
+// CombinedOutput is cmd.CombinedOutput with Start.
 func CombinedOutput(cmd *exec.Cmd) ([]byte, error) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -94,9 +93,9 @@ func CombinedOutput(cmd *exec.Cmd) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Close closes every descriptor that this process has inherited, but for 0, 1, 2 and the next few. It must be called first in main: it
-// tells them from the runtime's own, and from what packages opened when they were initialised, by FD_CLOEXEC, which these have, and which
-// nothing that came through an execve can have.
+// Close closes every inherited descriptor except 0, 1, 2 and the next keep ones. Call it first in main. It recognises inherited
+// descriptors by the missing FD_CLOEXEC: descriptors of the runtime and of package initialisation have the flag, and one that
+// survived an execve cannot.
 func Close(keep int) {
 	var names []string
 	if dir, err := os.Open("/proc/self/fd"); err == nil {

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nicePasses is how often Nice looks for new threads; each pass that finds some has changed who made them.
+// nicePasses bounds the passes of Nice; every pass that finds new threads has changed the threads that created them.
 const nicePasses = 100
 
-// Nice gives this process a nice value (nice(2)), which what it starts inherits. The kernel has one for each thread, and new threads have
-// that of the one that makes them: Nice goes on until it finds none that it has not changed.
+// Nice sets the nice value (nice(2)) of this process, which its children inherit. The kernel keeps one per thread, and a new thread
+// inherits that of its creator, so Nice continues until it finds no unchanged thread.
 func Nice(value int) error {
 	if value < -20 || value > 19 {
 		return fmt.Errorf("a nice value is from -20 to 19, not %d", value)
@@ -25,7 +25,7 @@ func Nice(value int) error {
 	})
 }
 
-// forThreads calls f for each of the threads that list gives, until it gives no new ones.
+// forThreads calls f for each thread returned by list, until list returns no new ones.
 func forThreads(list func() ([]int, error), f func(tid int) error) error {
 	done := map[int]bool{}
 	for range nicePasses {
@@ -50,7 +50,7 @@ func forThreads(list func() ([]int, error), f func(tid int) error) error {
 	return nil
 }
 
-// threads are the threads of this process.
+// threads returns the threads of this process.
 func threads() ([]int, error) {
 	list, err := os.ReadDir("/proc/self/task")
 	if err != nil {

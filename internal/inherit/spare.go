@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// spared is how the out-of-memory killer treats this process, and what it starts.
+// spared has the OOM scores of this process and of its children.
 var spared struct {
 	sync.Mutex
-	file       *os.File // nil: as it has found itself
+	file       *os.File // nil: unchanged
 	own, plain []byte
 }
 
-// Spare has the out-of-memory killer of the kernel spare this process (proc(5), oom_score_adj, from -1000, never, to 1000): adj, unless
-// whoever started it has chosen something else than 0. What is started with Start from then on is killed as any process is, also where
-// this one is spared by whoever started it (OOMScoreAdjust=): one that is spared by root may have itself spared less, and again as before.
-// Otherwise it must be called while this process has root's rights; it may give them up later.
+// Spare protects this process from the out-of-memory killer by setting oom_score_adj (proc(5), from -1000, never killed, to 1000)
+// to adj, unless its parent has already chosen a value other than 0. Programs that Start starts from then on get 0, even if the
+// parent's value (OOMScoreAdjust=) protects this process: a process may raise its own score and lower it again to the value that
+// root gave it. In all other cases Spare requires root's rights, which may be dropped afterwards.
 func Spare(adj int) error { return spareBy("/proc/self/oom_score_adj", adj, os.Geteuid() == 0) }
 
 func spareBy(path string, adj int, root bool) error {
@@ -50,7 +50,7 @@ func spareBy(path string, adj int, root bool) error {
 	return nil
 }
 
-// unspared runs start while this process is as any other for the out-of-memory killer: what it makes inherits that, from its first moment.
+// unspared calls start while this process has the default score, which children inherit from their first moment.
 func unspared(start func() error) error {
 	spared.Lock()
 	defer spared.Unlock()

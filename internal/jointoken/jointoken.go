@@ -1,14 +1,14 @@
-// Package jointoken is the text of the token with which a host joins a cluster once: `sluice token create` prints it,
-// `sluice-noded --join` reads it.
+// Package jointoken encodes the token with which a host joins a cluster once: `sluice token create` prints it, `sluice-noded
+// --join` reads it.
 //
-// It holds the cluster and the addresses of its controllers, the fingerprint by which a host recognises the controller
-// before it says anything, the host and role that the token is for, and the secret. It is one word, without characters
-// that a shell or a chat program would change:
+// It holds the cluster and the addresses of its controllers, the fingerprint by which a host recognises the controller before
+// sending anything, the host and role for which the token is valid, and the secret. It is one word, without characters that a shell
+// or a chat program would change:
 //
 //	sluice-join-1.BASE64
 //
-// BASE64 (RFC 4648, URL alphabet, no padding) encodes a JSON object followed by the first bytes of its SHA-256, so that
-// a token that was copied incompletely can be told from one that is refused.
+// BASE64 (RFC 4648, URL alphabet, no padding) encodes a JSON object followed by the first bytes of its SHA-256, so that an
+// incompletely copied token can be distinguished from one that is refused.
 package jointoken
 
 import (
@@ -27,7 +27,7 @@ const prefix = "sluice-join-"
 
 const version = "1."
 
-// Bounds of a token.
+// Limits of a token.
 const (
 	maxText        = 8 << 10
 	maxControllers = 16
@@ -38,7 +38,7 @@ const (
 	maxID     = 64
 )
 
-// Token is what the text says.
+// Token is the content of a token.
 type Token struct {
 	Cluster     string   `json:"cluster"`
 	Controllers []string `json:"controllers"` // host:port
@@ -49,7 +49,7 @@ type Token struct {
 	Secret      []byte   `json:"secret"`
 }
 
-// Text writes a token.
+// Text encodes a token.
 func (t Token) Text() (string, error) {
 	if err := t.check(); err != nil {
 		return "", fmt.Errorf("cannot make a join token: %w", err)
@@ -62,7 +62,7 @@ func (t Token) Text() (string, error) {
 	return prefix + version + base64.RawURLEncoding.EncodeToString(append(b, sum[:sumLen]...)), nil
 }
 
-// Parse reads a token. White space around it and line breaks within are of no account: it was copied.
+// Parse reads a token. It ignores white space around it and line breaks inside, which copying may add.
 func Parse(text string) (t Token, err error) {
 	defer func() {
 		if err != nil {

@@ -13,20 +13,20 @@ import (
 
 // # The journal
 //
-// Where standard error leads to systemd's journal (JOURNAL_STREAM, systemd.exec(5)), each line begins with its priority, "<4>"
-// (sd-daemon(3)), so that `journalctl --priority=warning` finds warnings, and has no time, which the journal has itself. Lines to a file
-// have a time and no priority; a Log can change from one to the other whenever it is opened.
+// If standard error is systemd's journal (JOURNAL_STREAM, systemd.exec(5)), each line begins with its priority, "<4>"
+// (sd-daemon(3)), so that `journalctl --priority=warning` finds warnings, and has no time, which the journal records itself. Lines
+// in a file have a time and no priority. Whenever a Log is reopened it may change from one to the other.
 
-// levels are those that are logged, and the priorities of syslog(3) that they have in the journal.
+// levels are the levels in use, with their priority (syslog(3)) in the journal.
 var levels = []struct {
 	level    slog.Level
 	priority int
 }{{slog.LevelError, 3}, {slog.LevelWarn, 4}, {slog.LevelInfo, 6}, {slog.LevelDebug, 7}}
 
-// JournalVar is the variable by which systemd says where the journal is.
+// JournalVar is the variable in which systemd passes the journal's stream.
 const JournalVar = "JOURNAL_STREAM"
 
-// toJournal tells whether a file is the journal's stream for this process.
+// toJournal reports whether a file is this process's stream to the journal.
 func toJournal(f *os.File) bool {
 	var st unix.Stat_t
 	name := os.Getenv(JournalVar)
@@ -60,7 +60,7 @@ func (l *Log) Handler(level slog.Leveler) slog.Handler {
 
 func prefix(priority int) string { return fmt.Sprintf("<%d>", priority) }
 
-// timeless leaves the time out of a line.
+// timeless removes the time of a line.
 func timeless(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.TimeKey {
 		return slog.Attr{}
@@ -68,7 +68,7 @@ func timeless(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// handler writes to the file as it is by default, to the file in another style, or to the journal.
+// handler writes to the file in the default format, to the file in another format, or to the journal.
 type handler struct {
 	log          *Log
 	level        slog.Leveler
@@ -100,10 +100,10 @@ func (h *handler) WithGroup(name string) slog.Handler {
 	return h.with(func(h slog.Handler) slog.Handler { return h.WithGroup(name) })
 }
 
-// fan has a handler for each priority.
+// fan has a handler per priority.
 type fan struct {
 	level slog.Leveler
-	by    []slog.Handler // as levels
+	by    []slog.Handler // in the order of levels
 }
 
 func (f fan) Enabled(_ context.Context, level slog.Level) bool { return level >= f.level.Level() }
@@ -138,7 +138,7 @@ func place(level slog.Level) int {
 	return len(levels) - 1
 }
 
-// prefixed writes lines with a prefix, each with one call.
+// prefixed writes lines with a prefix, one call each.
 type prefixed struct {
 	to     io.Writer
 	prefix string
@@ -151,8 +151,8 @@ func (p prefixed) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Line writes a line of another process, as its slog.TextHandler has made it: time=… level=WARN msg=…. It goes to syslog as well, where
-// its level is sent there.
+// Line writes a line of another process in the format of slog.TextHandler: time=… level=WARN msg=…. It also sends the line to
+// syslog if its level is enabled there.
 func (l *Log) Line(line []byte, pid int) error {
 	said, level, rest := parts(line)
 	at := levels[place(level)].priority
@@ -172,7 +172,7 @@ func (l *Log) Line(line []byte, pid int) error {
 	return err
 }
 
-// parts takes a line apart: its time, "" being none, its level, info where it does not say, and all but the time.
+// parts splits a line into its time, "" if there is none, its level, info by default, and everything but the time.
 func parts(line []byte) (said string, level slog.Level, rest []byte) {
 	rest = line
 	if after, ok := bytes.CutPrefix(rest, []byte("time=")); ok {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Seldom lets the same line into a log once in a while, and counts what it leaves out. It is for lines that somebody else can bring about
-// as often as they like: a user's broken calls, a disk that stays full.
+// Seldom rate-limits repeated log lines and counts those that it suppresses. It is for lines that others can cause at will: a
+// user's broken calls, a disk that stays full.
 type Seldom struct {
 	every time.Duration
 	now   func() time.Time
@@ -15,22 +15,22 @@ type Seldom struct {
 	said map[string]*spell
 }
 
-// spell is the time since a line was written.
+// spell is the time since a line was logged.
 type spell struct {
 	from time.Time
 	left int
 }
 
-// maxLines bounds the lines that are told apart.
+// maxLines bounds the number of distinct lines.
 const maxLines = 4096
 
-// NewSeldom lets each line in once in every so long.
+// NewSeldom allows each line once per interval.
 func NewSeldom(every time.Duration) *Seldom {
 	return &Seldom{every: every, now: time.Now, said: map[string]*spell{}}
 }
 
-// Says reports whether a line is due, and how many like it were left out since the last. The line is known by its cause: what happened,
-// and to whom.
+// Says reports whether a line is due, and how many were suppressed since the last one. Lines are identified by their cause: what
+// happened, and to whom.
 func (s *Seldom) Says(cause string) (due bool, left int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *Seldom) Says(cause string) (due bool, left int) {
 				delete(s.said, k)
 			}
 		}
-		if len(s.said) >= maxLines { // more causes at a time than can be told apart: one line for all of them
+		if len(s.said) >= maxLines { // too many distinct causes: one line for all of them
 			cause = ""
 			if w := s.said[cause]; w != nil && now.Sub(w.from) < s.every {
 				w.left++

@@ -13,11 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// # How the time is written
+// # Time stamps
 //
-// By default a line has the time in UTC or with its zone, to milliseconds (RFC 3339). LogTimeFormat of slurm.conf(5) asks for another form.
+// By default a line has the time in UTC or with its zone, to milliseconds (RFC 3339). LogTimeFormat of slurm.conf(5) selects
+// another format.
 
-// stamp writes the time of a line of a process.
+// stamp formats the time of a line of a process.
 type stamp func(t time.Time, pid int) string
 
 // stamps are the words of LogTimeFormat.
@@ -29,7 +30,7 @@ var stamps = map[string]stamp{
 	"short":      layout("Jan 02 15:04:05"),
 	"clock":      func(_ time.Time, pid int) string { return strconv.FormatInt(processorTime(pid).Microseconds(), 10) },
 	"thread_id": func(t time.Time, pid int) string {
-		thread := pid // of another process only this is known
+		thread := pid // the thread of another process is not known
 		if pid == os.Getpid() {
 			thread = unix.Gettid()
 		}
@@ -39,18 +40,18 @@ var stamps = map[string]stamp{
 
 func layout(l string) stamp { return func(t time.Time, _ int) string { return t.Format(l) } }
 
-// onStderr is the word of LogTimeFormat that has lines to the journal begin with the time, too.
+// onStderr is the word of LogTimeFormat that adds the time to lines in the journal.
 const onStderr = "format_stderr"
 
-// The variables by which a process of this daemon's is told how to write to this log's file, its standard error: LogTimeFormat, and the
-// level from which on it logs to syslog, too. Options would not do: the process may be of an older version, which ends when it is given
-// one that it does not know.
+// The variables by which a child of this daemon learns how to write to this log's file, which is its standard error: LogTimeFormat,
+// and the level from which on it logs to syslog. Options would not do: the child may be of an older version, which exits when given
+// an unknown option.
 const (
 	timeVar   = "SLUICE_LOG_TIME"
 	syslogVar = "SLUICE_LOG_SYSLOG"
 )
 
-// OpenChild opens the log of a process that was started with Environment. It takes the variables out of the environment.
+// OpenChild opens the log of a process started with Environment. It removes the variables from the environment.
 func OpenChild() (*Log, error) {
 	l, err := Open("")
 	if err != nil {
@@ -71,7 +72,7 @@ func OpenChild() (*Log, error) {
 	return l, nil
 }
 
-// Environment is what such a process is told now, as "NAME=value".
+// Environment returns the variables for a child at this moment, as "NAME=value".
 func (l *Log) Environment() (env []string) {
 	if s := l.style.Load(); s.text != "" {
 		env = append(env, timeVar+"="+s.text)
@@ -82,14 +83,14 @@ func (l *Log) Environment() (env []string) {
 	return env
 }
 
-// style is how lines are written.
+// style is the format of lines.
 type style struct {
 	text   string
-	stamp  stamp // nil: as by default
+	stamp  stamp // nil: the default
 	stderr bool  // format_stderr
 }
 
-// SetTime has lines written with the time as a value of LogTimeFormat says that package conf has checked, "" being the default. It may be
+// SetTime sets the format of the time to a value of LogTimeFormat that package conf has checked; "" is the default. It may be
 // called at any time.
 func (l *Log) SetTime(format string) {
 	s := &style{text: format}
@@ -102,7 +103,7 @@ func (l *Log) SetTime(format string) {
 	l.style.Store(s)
 }
 
-// attr is the attribute of the time of a line of this process.
+// attr formats the time attribute of a line of this process.
 func (s *style) attr(a slog.Attr) slog.Attr {
 	if s.stamp == nil {
 		return a
@@ -110,7 +111,7 @@ func (s *style) attr(a slog.Attr) slog.Attr {
 	return slog.String(a.Key, s.stamp(a.Value.Time(), os.Getpid()))
 }
 
-// rewrite gives the time of another process's line, as slog writes it by default, in this style.
+// rewrite converts the time of another process's line from slog's default format to this style.
 func (s *style) rewrite(value string, pid int) string {
 	t, err := time.Parse(time.RFC3339Nano, value)
 	if err != nil || s.stamp == nil {
@@ -123,7 +124,7 @@ func (s *style) rewrite(value string, pid int) string {
 	return value
 }
 
-// processorTime is how long all threads of a process have run on processors: clock(3), for any process.
+// processorTime is the CPU time of all threads of a process: clock(3), but for any process.
 func processorTime(pid int) time.Duration {
 	var used unix.Timespec
 	const ofProcess = 2 // CPUCLOCK_SCHED, <linux/posix-timers.h>: the low bits of such a clock's number
@@ -133,5 +134,4 @@ func processorTime(pid int) time.Duration {
 	return time.Duration(used.Nano())
 }
 
-// program is the name of this program.
 func program() string { return filepath.Base(os.Args[0]) }

@@ -14,27 +14,27 @@ import (
 
 // # Syslog
 //
-// SlurmctldSyslogDebug and SlurmdSyslogDebug of slurm.conf(5) send lines to syslog(3) as well, in the form of RFC 3164, facility daemon.
-// Package log/syslog waits for as long as the syslog daemon does not read; here a line that does not fit is left out and counted, because
-// a daemon must not stand still for the sake of its second log.
+// SlurmctldSyslogDebug and SlurmdSyslogDebug of slurm.conf(5) also send lines to syslog(3), in the format of RFC 3164, facility
+// daemon. Package log/syslog blocks while the syslog daemon does not read; here a line that does not fit is dropped and counted,
+// because a daemon must not stop because of its second log.
 
 const (
 	syslogSocket = "/dev/log"
 	facility     = 3 << 3  // LOG_DAEMON
-	maxSyslog    = 8 << 10 // bytes of a message: rsyslog's own bound
+	maxSyslog    = 8 << 10 // bytes of a message: rsyslog's own limit
 	redialAfter  = time.Second
 )
 
-// off is above all that is logged.
+// off is above every level in use.
 const off = slog.LevelError + 4
 
-// syslog is the connection with the local syslog daemon, made when it is needed.
+// syslog is the connection to the local syslog daemon, opened on demand.
 type syslog struct {
 	path  string
-	level atomic.Int64 // slog.Level; what is below it is not sent
+	level atomic.Int64 // slog.Level; lower levels are not sent
 
 	mu     sync.Mutex
-	fd     int // -1: there is none
+	fd     int // -1: none
 	tried  time.Time
 	missed int // lines
 }
@@ -45,10 +45,10 @@ func newSyslog(path string) *syslog {
 	return s
 }
 
-// SetSyslog sends lines of a level or above to syslog as well; above slog.LevelError: none. It may be called at any time.
+// SetSyslog also sends lines of a level or above to syslog; above slog.LevelError: none. It may be called at any time.
 func (l *Log) SetSyslog(level slog.Level) { l.syslog.level.Store(int64(level)) }
 
-// Level is for slog.
+// Level implements slog.Leveler.
 func (s *syslog) Level() slog.Level { return slog.Level(s.level.Load()) }
 
 // send sends one line of a process. priority is that of syslog(3) without a facility.
@@ -89,7 +89,7 @@ func (s *syslog) dial(now time.Time) bool {
 	return true
 }
 
-// put sends one message. A connection that has ended, because the syslog daemon was started anew, is made again, once.
+// put sends one message. If the syslog daemon was restarted, it reconnects, once.
 func (s *syslog) put(now time.Time, priority, pid int, text string) bool {
 	head := fmt.Sprintf("<%d>%s %s[%d]: ", facility|priority, now.Format(time.Stamp), program(), pid)
 	message := []byte(head + text)
@@ -110,7 +110,7 @@ func (s *syslog) put(now time.Time, priority, pid int, text string) bool {
 	return false
 }
 
-// Syslog writes lines to syslog, of the level that SetSyslog says.
+// Syslog returns a handler that writes to syslog the levels selected by SetSyslog.
 func (l *Log) Syslog() slog.Handler {
 	f := fan{level: l.syslog}
 	for _, p := range levels {
@@ -120,7 +120,7 @@ func (l *Log) Syslog() slog.Handler {
 	return f
 }
 
-// sender sends lines of this process, each with one call.
+// sender sends lines of this process, one call each.
 type sender struct {
 	to       *syslog
 	priority int
@@ -128,5 +128,5 @@ type sender struct {
 
 func (s sender) Write(line []byte) (int, error) {
 	s.to.send(s.priority, os.Getpid(), line)
-	return len(line), nil // a second log that fails is no reason to complain in it
+	return len(line), nil // do not report failures of the second log in itself
 }

@@ -15,20 +15,20 @@ import (
 	"github.com/sluice-hpc/sluice/internal/mtls"
 )
 
-// MinToken is how many characters a token has at least.
+// MinToken is the minimum length of a token, in characters.
 const MinToken = 16
 
-// maxTokens and maxTokenFile bound the file of tokens.
+// maxTokens and maxTokenFile bound the token file.
 const (
 	maxTokens    = 1000
 	maxTokenFile = 1 << 20
 )
 
-// Tokens are the SHA-256 of those that are accepted.
+// Tokens are the SHA-256 of the accepted tokens.
 type Tokens [][]byte
 
-// ReadTokens reads a file with a token a line; empty lines and those that begin with # do not count. It is refused when others than its
-// owner could read it, and when a token is short enough to be guessed.
+// ReadTokens reads a file with one token per line; it ignores empty lines and lines that begin with #. It rejects a file that
+// anyone but its owner can read, and tokens short enough to guess.
 func ReadTokens(path string) (Tokens, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -77,7 +77,7 @@ func parseTokens(path, text string) (t Tokens, err error) {
 	return t, nil
 }
 
-// has takes as long for every token.
+// has takes the same time for every token.
 func (t Tokens) has(token string) bool {
 	sum, found := sha256.Sum256([]byte(token)), 0
 	for _, one := range t {
@@ -86,19 +86,19 @@ func (t Tokens) has(token string) bool {
 	return found == 1
 }
 
-// Rules are who may read what now.
+// Rules decide who may read which values.
 type Rules struct {
-	Off     bool // nobody, nothing
+	Off     bool // serve nothing to anybody
 	Tokens  Tokens
-	Private bool // what names users is for those alone who show a token or a certificate
-	// Accepts says whether a certificate of the authority counts, by its name and serial number; nil: every one does.
+	Private bool // values that name users are only for readers with a token or certificate
+	// Accepts reports whether a certificate of the authority is valid, by its name and serial number; nil: all are.
 	Accepts func(name, serial string) bool
 }
 
-// errNobody is the answer to a client that has shown nothing.
+// errNobody is the answer to a client without credentials.
 var errNobody = errors.New("show a token of the daemon's file (Authorization: Bearer), or a certificate of the role \"monitor\"")
 
-// reads says whether the sender of a request may read, and whether also what names users.
+// reads reports whether the sender of a request may read, and whether that includes values that name users.
 func (r *Rules) reads(q *http.Request, open bool) (names bool, err error) {
 	if auth := q.Header.Get("Authorization"); auth != "" {
 		scheme, token, _ := strings.Cut(auth, " ")
@@ -113,7 +113,7 @@ func (r *Rules) reads(q *http.Request, open bool) (names bool, err error) {
 	if !open {
 		return false, errNobody
 	}
-	// A page in a browser of this machine, whose name leads here after all, may not read what the machine alone is to read.
+	// DNS rebinding: a web page in a browser on this machine, whose name was made to resolve to it, must not read local metrics.
 	if !addressed(q.Host) {
 		return false, fmt.Errorf("the address has to be an IP address or localhost, not %.100q", q.Host)
 	}
@@ -128,7 +128,7 @@ func (r *Rules) known(s *tls.ConnectionState) bool {
 	return r.Accepts == nil || r.Accepts(who.Name, mtls.Serial(mtls.CertificateOf(*s)))
 }
 
-// addressed reports whether the Host of a request is no name that somebody else could have made lead here.
+// addressed reports whether the Host of a request is a name that nobody can have pointed here: an IP address or localhost.
 func addressed(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

@@ -7,21 +7,21 @@ import (
 	"sync"
 )
 
-// How many connections there are at most: of all readers, and of those of one address that have shown nothing yet. A server of
-// Prometheus has one for each page that it reads, and several of them may have one address.
+// Limits of connections: in total, and per address without credentials. A Prometheus server has one connection per page, and
+// several servers may share an address.
 const (
 	maxConnections = 64
 	maxStrangers   = 8
 )
 
-// door is a listener with places for so many. Who has shown a token or a certificate keeps his place; of the others, who came first gives
-// way to one who comes when there is none left, so that nobody shuts others out by connecting alone.
+// door is a listener with a limited number of places. Clients with a valid token or certificate keep their place. If all places are
+// taken, the oldest other client gives way to a new one, so nobody can lock others out merely by connecting.
 type door struct {
 	net.Listener
-	each bool // so many of one address: not where all readers have the same
+	each bool // limit connections per address; not if all readers have the same one
 
 	mu        sync.Mutex
-	strangers []*visitor // in the order in which they came
+	strangers []*visitor // oldest first
 	known     int
 }
 
@@ -47,7 +47,7 @@ func (d *door) Accept() (net.Conn, error) {
 	}
 }
 
-// admit gives a connection its place, nil when there is none.
+// admit gives a connection a place, or returns nil if there is none.
 func (d *door) admit(c net.Conn) *visitor {
 	v := &visitor{Conn: c, door: d, from: network(c.RemoteAddr())}
 	d.mu.Lock()
@@ -70,7 +70,7 @@ func (d *door) admit(c net.Conn) *visitor {
 	return v
 }
 
-// leave takes a connection off the lists. d.mu is held.
+// leave removes a connection from the lists. d.mu is held.
 func (d *door) leave(v *visitor) {
 	if v.gone {
 		return
@@ -92,7 +92,7 @@ func (d *door) forget(v *visitor) {
 	}
 }
 
-// trust is called when somebody has shown who he is: he is no stranger any more.
+// trust marks a visitor whose credentials have been verified.
 func (v *visitor) trust() {
 	v.door.mu.Lock()
 	defer v.door.mu.Unlock()
@@ -111,7 +111,7 @@ func (v *visitor) Close() error {
 	return v.Conn.Close()
 }
 
-// visitorOf is the connection below TLS, nil where there is none.
+// visitorOf returns the connection below TLS, nil if there is none.
 func visitorOf(c net.Conn) *visitor {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -120,7 +120,7 @@ func visitorOf(c net.Conn) *visitor {
 	return v
 }
 
-// network is the address of a host; of IPv6 the first 64 bits, of which a host may have all addresses.
+// network returns the address of a host; for IPv6 its first 64 bits, because one host may use all addresses of that prefix.
 func network(a net.Addr) netip.Addr {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -128,7 +128,7 @@ func network(a net.Addr) netip.Addr {
 	}
 	ip := t.AddrPort().Addr().Unmap().WithZone("")
 	if ip.Is6() {
-		p, _ := ip.Prefix(64) // 64 is a length that there is
+		p, _ := ip.Prefix(64) // 64 is a valid length
 		ip = p.Addr()
 	}
 	return ip

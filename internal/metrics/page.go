@@ -11,11 +11,11 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// Page is one answer, in the text format of Prometheus (version 0.0.4). Families are written in the order in which they are begun; a name
-// must be begun once only, and the values of one family before the next one is begun.
+// Page is one answer, in the text format of Prometheus (version 0.0.4). Families are written in the order in which they are begun;
+// each name may be begun only once, and a family must be complete before the next one begins.
 //
-// It is written directly rather than collected through a registry: ten thousand nodes are a hundred thousand values, each of which would be
-// half a dozen objects there.
+// It is written directly rather than collected in a registry: ten thousand nodes have a hundred thousand values, each of which
+// would be half a dozen objects there.
 type Page struct {
 	text   []byte
 	name   string
@@ -32,12 +32,12 @@ const (
 	counter = "counter"
 )
 
-// Gauge begins a family of values that go up and down, with the names of its labels.
+// Gauge begins a family of values that go up and down. labels are the names of its labels.
 func (p *Page) Gauge(name, help string, labels ...string) *Page {
 	return p.begin(gauge, name, help, labels)
 }
 
-// Counter begins a family of values that only grow. Its name should end in _total, unless others gave it.
+// Counter begins a family of values that only grow. Its name should end in _total, unless it is given by another exporter.
 func (p *Page) Counter(name, help string, labels ...string) *Page {
 	return p.begin(counter, name, help, labels)
 }
@@ -50,7 +50,7 @@ func (p *Page) begin(kind, name, help string, labels []string) *Page {
 	return p
 }
 
-// Add adds a value with the values of the labels, in the order of Gauge.
+// Add adds a value with its label values, in the order given to Gauge or Counter.
 func (p *Page) Add(v float64, values ...string) *Page {
 	p.text = append(p.text, p.name...)
 	for i, l := range p.labels {
@@ -90,7 +90,8 @@ func appendValue(b []byte, v float64) []byte {
 	return strconv.AppendFloat(b, v, 'g', -1, 64)
 }
 
-// escape writes a backslash before what would end a line or a label's value, and replaces what is no UTF-8, which would spoil the page.
+// escape escapes characters that would end a line or a label's value, and replaces invalid UTF-8, which would make the page
+// unreadable.
 func escape(s string, quotes bool) string {
 	plain := true
 	for i := range len(s) {
@@ -110,7 +111,7 @@ func escape(s string, quotes bool) string {
 	return s
 }
 
-// Gather adds what a registry has: histograms, and what the Go runtime says of itself.
+// Gather adds the content of a registry: histograms and metrics of the Go runtime.
 func (p *Page) Gather(g prometheus.Gatherer) error {
 	families, err := g.Gather()
 	if err != nil {
@@ -126,12 +127,12 @@ func (p *Page) Gather(g prometheus.Gatherer) error {
 	return nil
 }
 
-// JSON makes the page a document instead.
+// JSON turns the page into a JSON document.
 func (p *Page) JSON(v any) (err error) {
 	p.kind = "application/json"
 	p.text, err = json.Marshal(v)
 	return err
 }
 
-// Bytes is the page.
+// Bytes returns the page.
 func (p *Page) Bytes() []byte { return p.text }

@@ -18,39 +18,39 @@ import (
 // Limits of a listener.
 const (
 	maxHeader  = 16 << 10
-	headerTime = 10 * time.Second // also until the first request, and for the handshake
+	headerTime = 10 * time.Second // also until the first request, and for the TLS handshake
 	answerTime = time.Minute
-	idleTime   = 3 * time.Minute // Prometheus asks every minute or more often, and keeps its connection
-	// Fresh is how long a page is good for all who ask for it, once it is made; one that took longer to make is good for longer (GoodFor).
+	idleTime   = 3 * time.Minute // Prometheus scrapes every minute or more often, and keeps its connection
+	// Fresh is how long a rendered page is served; longer if rendering took longer (GoodFor).
 	Fresh = time.Second
-	// maxFresh bounds that.
+	// maxFresh bounds that extension.
 	maxFresh = time.Minute
-	// worthGzip is from which size on a page is compressed for who takes that.
+	// worthGzip is the size from which on a page is compressed for clients that accept gzip.
 	worthGzip = 4 << 10
 )
 
-// NodePort is the TCP port of nodes for metrics, unless their daemons are told otherwise.
+// NodePort is the default TCP port of metrics on nodes.
 const NodePort = "9342"
 
-// Render writes a page; without names it leaves out whatever says who users are.
+// Render writes a page; without names it leaves out values that identify users.
 type Render func(p *Page, names bool) error
 
-// Server serves pages by their paths.
+// Server serves pages by path.
 type Server struct {
 	Pages map[string]Render
 	Rules func() Rules
 	Log   *slog.Logger
-	// TLS is what a listener that others reach is served with; nil: there is none.
+	// TLS is for listeners that other hosts can reach; nil: such listeners are refused.
 	TLS *tls.Config
 
-	// Now is what time it is.
+	// Now returns the current time.
 	Now func() time.Time
 
 	mu   sync.Mutex
 	kept map[string]*kept
 }
 
-// kept is a page, made for all who ask while it is good.
+// kept is a rendered page, served to all readers while it is valid.
 type kept struct {
 	mu          sync.Mutex
 	span        Span
@@ -58,26 +58,26 @@ type kept struct {
 	plain, gzip []byte
 }
 
-// Span is when what was made is good.
+// Span is a period of validity.
 type Span struct{ from, until time.Time }
 
-// GoodFor is the span of what was begun and is ready now: as long as it took, so that at most half of the time goes into making it, and at
-// least Fresh.
+// GoodFor returns the validity of a page rendered from begun to ready. It lasts as long as rendering took, so that rendering takes
+// at most half of the time, but at least Fresh.
 func GoodFor(begun, ready time.Time) Span {
 	took := max(0, ready.Sub(begun))
 	return Span{begun, begun.Add(took + min(max(Fresh, took), maxFresh))}
 }
 
-// Good reports whether now is in it. The clock may have been set back.
+// Good reports whether now is within the span. It checks both ends, because the clock may have been set back.
 func (s Span) Good(now time.Time) bool { return !now.Before(s.from) && now.Before(s.until) }
 
-// Loopback reports whether nobody but this machine reaches a listener.
+// Loopback reports whether only this machine can reach a listener.
 func Loopback(a net.Addr) bool {
 	t, ok := a.(*net.TCPAddr)
 	return ok && t.IP.IsLoopback()
 }
 
-// Serve serves a listener until ctx ends, and closes it.
+// Serve serves l until ctx ends, and closes it.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	open := Loopback(l.Addr())
 	if !open && s.TLS == nil {
@@ -86,7 +86,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	h := &http.Server{Handler: s.handler(open), ReadHeaderTimeout: headerTime, ReadTimeout: headerTime, WriteTimeout: answerTime,
 		IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
-		// HTTP/2 has had floods of its own, and a scrape is one request.
+		// No HTTP/2: it has flooding attacks of its own, and a scrape is one request.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, visitorKey{}, visitorOf(c))
@@ -104,10 +104,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// visitorKey finds the connection of a request.
+// visitorKey is the context key of a request's connection.
 type visitorKey struct{}
 
-// refuse ends the connection with an answer: only who is told something keeps one.
+// refuse answers and closes the connection: only successful clients keep theirs.
 func refuse(w http.ResponseWriter, text string, status int) {
 	w.Header().Set("Connection", "close")
 	http.Error(w, text, status)
@@ -135,7 +135,8 @@ func (s *Server) handler(open bool) http.Handler {
 			refuse(w, "404 page not found", http.StatusNotFound)
 			return
 		}
-		// On a loopback address all are told something, and one who is there to take all places is not to keep them.
+		// On a loopback address everybody gets an answer, so an answer alone must not protect a connection: a client could then
+		// hold all places.
 		if v, _ := q.Context().Value(visitorKey{}).(*visitor); v != nil && (!open || q.Header.Get("Authorization") != "") {
 			v.trust()
 		}
@@ -167,13 +168,13 @@ func (s *Server) page(key string) *kept {
 	if s.kept == nil {
 		s.kept = map[string]*kept{}
 	}
-	if s.kept[key] == nil { // paths are those of Pages, so there are few
+	if s.kept[key] == nil { // few keys: only paths in Pages get here
 		s.kept[key] = &kept{}
 	}
 	return s.kept[key]
 }
 
-// get is the page as it is, or made anew. Those who ask while it is made wait for it.
+// get returns the page, rendering it if necessary. Concurrent readers wait for the rendering.
 func (k *kept) get(clock func() time.Time, render func(*Page) error) (kind string, plain, packed []byte, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -195,8 +196,8 @@ func pack(text []byte) []byte {
 		return nil
 	}
 	var b bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is one that there is
-	_, _ = z.Write(text)                            // a Buffer takes all
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is valid
+	_, _ = z.Write(text)                            // a Buffer never fails
 	_ = z.Close()
 	return b.Bytes()
 }

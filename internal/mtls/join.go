@@ -16,25 +16,25 @@ import (
 	"time"
 )
 
-// Fingerprint names an authority by its key, so that one whose certificate was renewed keeps it.
+// Fingerprint identifies an authority by its key, so that it does not change when its certificate is renewed.
 func Fingerprint(c *x509.Certificate) [sha256.Size]byte {
 	return sha256.Sum256(c.RawSubjectPublicKeyInfo)
 }
 
-// AuthorityID names an authority for people, SignerOf the one that has signed a certificate.
+// AuthorityID is the short id of an authority for display.
 func AuthorityID(c *x509.Certificate) string { return shortID(c.SubjectKeyId) }
 
-// SignerOf is the AuthorityID of whoever has signed a certificate.
+// SignerOf is the AuthorityID of a certificate's signer.
 func SignerOf(c *x509.Certificate) string { return shortID(c.AuthorityKeyId) }
 
 func shortID(b []byte) string { return hex.EncodeToString(b[:min(len(b), 8)]) }
 
-// EncodeCertificate is a certificate as PEM.
+// EncodeCertificate encodes a certificate as PEM.
 func EncodeCertificate(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// Joining returns the configuration with which a host without a certificate connects to its controller: all that it knows is the
+// Joining returns the configuration with which a host without a certificate connects to its controller: it knows only the
 // fingerprint of the authority.
 func Joining(fingerprint [sha256.Size]byte) *tls.Config {
 	return &tls.Config{
@@ -53,7 +53,7 @@ func Joining(fingerprint [sha256.Size]byte) *tls.Config {
 	}
 }
 
-// MakeKey makes a key: ECDSA P-256.
+// MakeKey creates an ECDSA P-256 key.
 func MakeKey() (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -66,7 +66,7 @@ func MakeKey() (*ecdsa.PrivateKey, []byte, error) {
 	return key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// ReadKey reads what MakeKey has encoded, and other keys that are ECDSA P-256.
+// ReadKey reads a key encoded by MakeKey, or any other ECDSA P-256 key.
 func ReadKey(b []byte) (*ecdsa.PrivateKey, error) {
 	block, _ := pem.Decode(b)
 	if block == nil {
@@ -83,7 +83,7 @@ func ReadKey(b []byte) (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// Request makes a certificate request (PKCS #10, DER). It proves that who asks has the key, and says who wants to be certified as what.
+// Request creates a certificate request (PKCS #10, DER). It proves possession of the key and names the requested identity.
 func Request(key *ecdsa.PrivateKey, id Identity) ([]byte, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: id.Name, OrganizationalUnit: []string{id.Role}}}, key)
@@ -93,10 +93,11 @@ func Request(key *ecdsa.PrivateKey, id Identity) ([]byte, error) {
 	return der, nil
 }
 
-// maxRequest bounds a certificate request: one of ours has about 250 bytes.
+// maxRequest bounds a certificate request; ours have about 250 bytes.
 const maxRequest = 4096
 
-// ReadRequest checks a certificate request: it must be for this identity, with a key on P-256 that whoever asks has. It returns the key.
+// ReadRequest checks a certificate request: it must be for this identity, with a P-256 key that the requester possesses. It returns
+// the key.
 func ReadRequest(der []byte, id Identity) (*ecdsa.PublicKey, error) {
 	if len(der) > maxRequest {
 		return nil, fmt.Errorf("cannot take a certificate request of %d bytes, the limit is %d", len(der), maxRequest)
@@ -118,15 +119,15 @@ func ReadRequest(der []byte, id Identity) (*ecdsa.PublicKey, error) {
 	return key, nil
 }
 
-// The period in which a key is used (RFC 3280, 4.2.1.4): a certificate counts from 1970 on, because clocks may be behind, and says in this
-// when it was issued, from which follows when the next one is due.
+// The private key usage period (RFC 3280, 4.2.1.4). Our certificates are valid from 1970, because clocks may be behind, so this
+// extension records when one was issued, which determines when the next one is due.
 var usagePeriodID = asn1.ObjectIdentifier{2, 5, 29, 16}
 
 type usagePeriod struct {
 	From time.Time `asn1:"optional,tag:0,generalized"`
 }
 
-// IssuedAt makes the extension that says when a certificate was issued.
+// IssuedAt returns the extension that records when a certificate was issued.
 func IssuedAt(t time.Time) (pkix.Extension, error) {
 	b, err := asn1.Marshal(usagePeriod{From: t.UTC().Truncate(time.Second)})
 	if err != nil {
@@ -135,7 +136,7 @@ func IssuedAt(t time.Time) (pkix.Extension, error) {
 	return pkix.Extension{Id: usagePeriodID, Value: b}, nil
 }
 
-// Issued says when a certificate was issued; false: it does not say.
+// Issued returns when a certificate was issued; false if it has no record of it.
 func Issued(c *x509.Certificate) (time.Time, bool) {
 	for _, e := range c.Extensions {
 		if !e.Id.Equal(usagePeriodID) {
@@ -150,10 +151,10 @@ func Issued(c *x509.Certificate) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// lastDays is when a certificate that does not say when it was issued is renewed, before its end.
+// lastDays is how long before its end a certificate without a time of issue is renewed.
 const lastDays = 90 * 24 * time.Hour
 
-// RenewAt is when the next certificate is due: after two thirds of the life of this one.
+// RenewAt is when to renew a certificate: after two thirds of its life.
 func RenewAt(c *x509.Certificate) time.Time {
 	from, ok := Issued(c)
 	if !ok {

@@ -1,15 +1,14 @@
-// Package mtls authenticates controller and hosts to each other: TLS 1.3 with certificates of the cluster's own
-// authority on both sides, and a role and a name in each certificate.
+// Package mtls authenticates controller and hosts to each other: TLS 1.3 with certificates of the cluster's own authority on both
+// sides, and a role and a name in each certificate.
 //
-// A certificate's organizational unit is its role, its common name the name of the node or controller. Peers are checked
-// by authority and role, not by host name: addresses of nodes change, and this authority gives no certificate with the
-// role "ctld" to anything but a controller. A node's key therefore speaks for that node alone: it cannot pose as the
-// controller or as another node.
+// A certificate's organizational unit is its role, its common name the name of the node or controller. Peers are checked by
+// authority and role, not by host name: addresses of nodes change, and this authority issues certificates with the role "ctld" only
+// to controllers. A node's key therefore represents that node alone: it cannot pose as the controller or as another node.
 //
-// A directory holds ca.crt, and ROLE.crt with ROLE.key: node.crt and node.key on a node, login.crt and login.key on a
-// login host, ctld.crt and ctld.key on a controller. ca.crt may hold several authorities, all of which are trusted; that
-// is how one is replaced. ROLE.key may hold the certificate as well, and then that one counts: two files cannot be
-// replaced at once, one can, by a rename.
+// A directory holds ca.crt, and ROLE.crt with ROLE.key: node.crt and node.key on a node, login.crt and login.key on a login host,
+// ctld.crt and ctld.key on a controller. ca.crt may hold several authorities, all of which are trusted; this allows replacing one.
+// ROLE.key may also hold the certificate, which then takes precedence: two files cannot be replaced atomically, one can, by a
+// rename.
 package mtls
 
 import (
@@ -28,35 +27,35 @@ import (
 const (
 	RoleController = "ctld"
 	RoleNode       = "node"  // a compute host
-	RoleLogin      = "login" // a host that only speaks for the commands of its users
-	// RoleMonitor is a program that may read metrics (package metrics), and nothing else: no other port lets it in.
+	RoleLogin      = "login" // a host whose daemon only relays its users' commands
+	// RoleMonitor is a program that may read metrics (package metrics) and nothing else: no other port accepts it.
 	RoleMonitor = "monitor"
 )
 
-// RelayServerName is the name by which the relay of a host asks for the controller's RelayAPI (TLS server name indication). It says what
-// the connection is for, and nothing about who has it.
+// RelayServerName is the TLS server name (SNI) by which a host's relay requests the controller's RelayAPI. It selects the service
+// and says nothing about the client's identity.
 const RelayServerName = "relay.sluice.invalid"
 
-// ServerName is in the certificate of each host of a role, beside the names that it may have: a program that reads metrics asks for it, and
-// knows that it speaks to a node or the controller of the cluster, under whichever address. Prometheus can ask for one name alone in all
-// targets of a job, and a controller keeps its certificate when it moves.
+// ServerName is in the certificate of every host of a role, besides its other names. A program that reads metrics verifies it, to
+// be sure that it speaks to a node or the controller of the cluster under any address. Prometheus supports a single server name for
+// all targets of a job, and a controller keeps its certificate when it moves.
 func ServerName(role string) string { return role + ".sluice.invalid" }
 
-// ErrPeer is in every refusal of the other side.
+// ErrPeer is wrapped by every error that rejects the other side.
 var ErrPeer = errors.New("unexpected peer")
 
-// Identity is who a verified certificate says its holder is.
+// Identity is the holder of a verified certificate.
 type Identity struct {
 	Role string
 	Name string
 }
 
-// Paths returns the files of a role in a folder.
+// Paths returns the files of a role in a directory.
 func Paths(dir, role string) (caCrt, crt, key string) {
 	return filepath.Join(dir, "ca.crt"), filepath.Join(dir, role+".crt"), filepath.Join(dir, role+".key")
 }
 
-// Host returns the configuration with which the daemon of a host connects to a controller: RoleNode or RoleLogin.
+// Host returns the configuration with which a host's daemon connects to a controller. role is RoleNode or RoleLogin.
 func Host(dir, role string) (*tls.Config, error) {
 	cert, pool, err := load(dir, role)
 	if err != nil {
@@ -68,7 +67,8 @@ func Host(dir, role string) (*tls.Config, error) {
 // Files are the contents of a role's files.
 type Files struct{ Authority, Certificate, Key []byte }
 
-// HostFiles reads the files of a host, and makes sure that they belong together, for a process that cannot read them itself: HostFrom.
+// HostFiles reads the files of a host and checks that they belong together, for a process that cannot read them itself: see
+// HostFrom.
 func HostFiles(dir, role string) (f Files, err error) {
 	if _, err := Host(dir, role); err != nil {
 		return f, err
@@ -83,13 +83,13 @@ func HostFiles(dir, role string) (f Files, err error) {
 	return f, nil
 }
 
-// NameIn is the name in the certificate of a role in a folder.
+// NameIn returns the name in the certificate of a role in a directory.
 func NameIn(dir, role string) (string, error) {
 	f, err := HostFiles(dir, role)
 	if err != nil {
 		return "", err
 	}
-	block, _ := pem.Decode(f.Certificate) // HostFiles has read it
+	block, _ := pem.Decode(f.Certificate) // HostFiles has parsed it
 	c, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
 		return "", err
@@ -109,7 +109,7 @@ func readPair(crtPath, keyPath string) (crt, key []byte, err error) {
 	return crt, key, err
 }
 
-// certificateIn is the certificate that a file of keys holds as well, nil when it does not.
+// certificateIn returns the certificate in a key file, nil if there is none.
 func certificateIn(b []byte) []byte {
 	for {
 		block, rest := pem.Decode(b)
@@ -123,7 +123,7 @@ func certificateIn(b []byte) []byte {
 	}
 }
 
-// HostFrom is Host for files that somebody else has read.
+// HostFrom is Host for files read by another process.
 func HostFrom(f Files) (*tls.Config, error) {
 	pool, err := authority(f.Authority, "the cluster's authority")
 	if err != nil {
@@ -140,7 +140,7 @@ func client(cert tls.Certificate, pool *x509.CertPool) *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{cert},
-		// The standard check is by host name; VerifyConnection does the rest of it, and the role.
+		// The standard check is by host name; VerifyConnection does the other checks, and that of the role.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			_, err := verify(cs.PeerCertificates, pool, x509.ExtKeyUsageServerAuth, RoleController)
@@ -149,9 +149,10 @@ func client(cert tls.Certificate, pool *x509.CertPool) *tls.Config {
 	}
 }
 
-// Server returns the configuration with which a controller listens. Hosts and controllers of this cluster are known by their certificates,
-// and one that is not of this cluster is refused. Who has none at all may connect, to join: PeerOf says who did, or that it is nobody, and
-// the server has to ask it. It shows its authority's certificate with its own, for those who know only the fingerprint of it.
+// Server returns the configuration with which a controller listens. Hosts and controllers of this cluster identify themselves by
+// certificate; a certificate of another cluster is rejected. A client without a certificate may connect, in order to join: the
+// server must call PeerOf, which identifies the client or reports that it is unknown. The server also sends its authority's
+// certificate, for clients that know only its fingerprint.
 func Server(dir string) (*tls.Config, error) {
 	cert, pool, err := load(dir, RoleController)
 	if err != nil {
@@ -174,8 +175,8 @@ func Server(dir string) (*tls.Config, error) {
 		Certificates:           []tls.Certificate{cert},
 		ClientCAs:              pool,
 		ClientAuth:             tls.VerifyClientCertIfGiven,
-		SessionTicketsDisabled: true, // a resumed session would show the previous certificate
-		VerifyConnection: func(cs tls.ConnectionState) error { // the chain has been verified, for ClientCAs
+		SessionTicketsDisabled: true, // a resumed session would carry the previous certificate
+		VerifyConnection: func(cs tls.ConnectionState) error { // the chain has been verified against ClientCAs
 			if len(cs.PeerCertificates) == 0 {
 				return nil
 			}
@@ -185,10 +186,10 @@ func Server(dir string) (*tls.Config, error) {
 	}, nil
 }
 
-// ErrStranger is why PeerOf names nobody: no certificate was shown.
+// ErrStranger is returned by PeerOf if no certificate was shown.
 var ErrStranger = fmt.Errorf("no certificate was shown: %w", ErrPeer)
 
-// CertificateOf returns the certificate that the other end of a connection has shown and that was verified; nil: none.
+// CertificateOf returns the verified certificate of the peer, or nil.
 func CertificateOf(cs tls.ConnectionState) *x509.Certificate {
 	if len(cs.VerifiedChains) == 0 || len(cs.VerifiedChains[0]) == 0 {
 		return nil
@@ -196,10 +197,10 @@ func CertificateOf(cs tls.ConnectionState) *x509.Certificate {
 	return cs.VerifiedChains[0][0]
 }
 
-// Serial is how the number of a certificate is written.
+// Serial formats the serial number of a certificate.
 func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
 
-// PeerOf returns who is at the other end of a connection that Server accepted.
+// PeerOf returns the peer of a connection that Server accepted.
 func PeerOf(cs tls.ConnectionState) (Identity, error) {
 	c := CertificateOf(cs)
 	if c == nil {
@@ -208,7 +209,7 @@ func PeerOf(cs tls.ConnectionState) (Identity, error) {
 	return identity(c)
 }
 
-// verify checks a chain against the authority, its use and its role.
+// verify checks a chain's authority, key usage and role.
 func verify(certs []*x509.Certificate, pool *x509.CertPool, use x509.ExtKeyUsage, roles ...string) (Identity, error) {
 	if len(certs) == 0 {
 		return Identity{}, fmt.Errorf("cannot accept the connection: no certificate: %w", ErrPeer)
@@ -221,7 +222,7 @@ func verify(certs []*x509.Certificate, pool *x509.CertPool, use x509.ExtKeyUsage
 	return inRole(certs[0], roles...)
 }
 
-// inRole says whose a certificate is that has been verified (nil: none has), if it is of one of the roles.
+// inRole returns the identity in a verified certificate (nil: none), if it has one of the roles.
 func inRole(c *x509.Certificate, roles ...string) (Identity, error) {
 	if c == nil {
 		return Identity{}, fmt.Errorf("cannot accept the connection: no certificate that was verified: %w", ErrPeer)
@@ -247,7 +248,7 @@ func subject(c *x509.Certificate) string {
 	return fmt.Sprintf("the certificate of %q", c.Subject.String())
 }
 
-// load reads the files of a role and makes sure that they belong together.
+// load reads the files of a role and checks that they belong together.
 func load(dir, role string) (tls.Certificate, *x509.CertPool, error) {
 	none := tls.Certificate{}
 	caPath, crtPath, keyPath := Paths(dir, role)
@@ -283,7 +284,7 @@ func Authority(path string) (*x509.CertPool, error) {
 	return poolOf(all), err
 }
 
-// Authorities reads the certificates of the cluster's authorities. More than one are there while one is replaced by another.
+// Authorities reads the certificates of the cluster's authorities. There are several while one is being replaced.
 func Authorities(path string) ([]*x509.Certificate, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -298,7 +299,7 @@ func Authorities(path string) ([]*x509.Certificate, error) {
 	return ParseAuthorities(b, path)
 }
 
-// maxAuthorities bounds how many are believed at a time.
+// maxAuthorities bounds the number of trusted authorities.
 const maxAuthorities = 8
 
 // ParseAuthorities is Authorities for the content of a file; name is for messages.

@@ -12,11 +12,11 @@ import (
 	"fmt"
 )
 
-// What a controller signs is passed on by processes that could change it, to one that has the authority's certificate: configuration for
-// hosts without files. purpose keeps a signature from counting for anything else.
+// A controller's signature covers data that passes through processes that could change it, to one that has the authority's
+// certificate: configuration for hosts without files. purpose keeps a signature from being valid for anything else.
 const purpose = "sluice configuration 1\n"
 
-// Sign is a controller's signature of data, and the certificate that it counts with.
+// Sign returns a controller's signature of data, and the certificate to verify it with.
 func Sign(cert tls.Certificate, data []byte) (signature, der []byte, err error) {
 	key, ok := cert.PrivateKey.(crypto.Signer)
 	if !ok || len(cert.Certificate) == 0 {
@@ -29,7 +29,7 @@ func Sign(cert tls.Certificate, data []byte) (signature, der []byte, err error) 
 	return signature, cert.Certificate[0], nil
 }
 
-// Verify says whether data was signed by a controller of the authority in authorityPEM.
+// Verify checks that data was signed by a controller of the authority in authorityPEM.
 func Verify(authorityPEM, der, signature, data []byte) error {
 	pool, err := authority(authorityPEM, "the cluster's authority")
 	if err != nil {
@@ -56,7 +56,7 @@ func digest(data []byte) []byte {
 	return h.Sum(nil)
 }
 
-// NameOf is the name in a certificate, PEM, which is not checked.
+// NameOf returns the name in a PEM certificate, without verifying it.
 func NameOf(certificatePEM []byte) (string, error) {
 	block, _ := pem.Decode(certificatePEM)
 	if block == nil {

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 )
 
-// Write replaces a file: after a crash it is the old one or the new one.
+// Write replaces a file atomically: after a crash it is either the old or the new one.
 func Write(path string, mode os.FileMode, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
@@ -38,12 +38,12 @@ func Write(path string, mode os.FileMode, content []byte) error {
 	return nil
 }
 
-// NewKey is the file of a key for which a certificate is asked, beside that of the role: when the host is stopped in between, it asks again
-// for the same one.
+// NewKey is the file of a key whose certificate has been requested, beside that of the role: a host that is stopped meanwhile
+// repeats the request with the same key.
 func NewKey(dir, role string) string { return filepath.Join(dir, role+".key.new") }
 
-// Accept checks what a host was answered when it asked for a certificate: it is for its key and for who it is, of one of the authorities
-// that it comes with, and good now.
+// Accept checks a newly issued certificate: it must match the host's key and identity, be signed by one of the authorities that
+// came with it, and be valid now.
 func Accept(f Files, id Identity) error {
 	pair, err := tls.X509KeyPair(f.Certificate, f.Key)
 	if err != nil {
@@ -68,8 +68,8 @@ func Accept(f Files, id Identity) error {
 	return nil
 }
 
-// Follows checks the authorities that a host is to believe from now on against those that it believes: each has the key of one of these, or
-// was signed by one. At least one of them stays, or hosts that a fault has given the wrong file would be lost.
+// Follows checks a new set of authorities against the current one: each must have the key of a current one or be signed by one. A
+// host that accepted unrelated authorities by mistake would be lost.
 func Follows(now, next []byte) error {
 	old, err := ParseAuthorities(now, "the cluster's authority")
 	if err != nil {
@@ -91,8 +91,9 @@ func Follows(now, next []byte) error {
 	return nil
 }
 
-// Store puts a certificate, its key and the authorities into a host's folder. Whenever it is stopped, the folder has a pair that can be
-// used, or none: the certificate goes into the file of the key, and a pair that the authorities do not certify goes before they come.
+// Store writes a certificate, its key and the authorities into a host's directory. If interrupted at any point, the directory has a
+// usable pair or none: the certificate is also in the key file, and a pair that the new authorities do not certify is removed
+// before they are written.
 func Store(dir, role string, f Files) error {
 	ca, crt, key := Paths(dir, role)
 	if oldCrt, oldKey, err := readPair(crt, key); err == nil && !goodWith(f.Authority, oldCrt, oldKey) {
@@ -128,7 +129,7 @@ func gone(path string) error {
 	return nil
 }
 
-// PendingKey reads the key for which a certificate was asked and did not come, or makes one.
+// PendingKey returns the key of an unanswered certificate request, or a new key.
 func PendingKey(dir, role string) (*ecdsa.PrivateKey, []byte, error) {
 	path := NewKey(dir, role)
 	if b, err := os.ReadFile(path); err == nil {
@@ -143,7 +144,7 @@ func PendingKey(dir, role string) (*ecdsa.PrivateKey, []byte, error) {
 	return key, b, Write(path, 0o600, b)
 }
 
-// LeafOf is the certificate of a host's files.
+// LeafOf parses the certificate in a host's files.
 func LeafOf(f Files) (*x509.Certificate, error) {
 	block, _ := pem.Decode(f.Certificate)
 	if block == nil {
@@ -152,7 +153,7 @@ func LeafOf(f Files) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// Live is the certificate of a host that is renewed while it is in use.
+// Live is a host's certificate that is renewed while in use.
 type Live struct{ now atomic.Pointer[live] }
 
 type live struct {
@@ -160,7 +161,7 @@ type live struct {
 	pool *x509.CertPool
 }
 
-// Set takes over files; connections that there are stay as they are.
+// Set replaces the files; existing connections are unaffected.
 func (l *Live) Set(f Files) error {
 	pool, err := authority(f.Authority, "the cluster's authority")
 	if err != nil {
@@ -174,15 +175,15 @@ func (l *Live) Set(f Files) error {
 	return nil
 }
 
-// Server is for tls.Config.GetConfigForClient of a port of this host that serves others than the controller: who shows a certificate shows
-// one of this cluster, and PeerOf says whose.
+// Server is tls.Config.GetConfigForClient for a port of this host that serves other clients than the controller: a client
+// certificate must be of this cluster, and PeerOf returns its holder.
 func (l *Live) Server(*tls.ClientHelloInfo) (*tls.Config, error) {
 	now := l.now.Load()
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{now.cert}, ClientCAs: now.pool,
 		ClientAuth: tls.VerifyClientCertIfGiven, SessionTicketsDisabled: true}, nil
 }
 
-// Config returns the configuration with which this host connects to a controller, with what was Set last.
+// Config returns the configuration with which this host connects to a controller, with the files of the last Set.
 func (l *Live) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS13,

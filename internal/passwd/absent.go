@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// Absent remembers since when users who had an account are not found. getent(1) says that somebody does not exist also while sssd or nslcd
-// is stopped, so that only who stays away has left. The zero value is ready.
+// Absent remembers since when known users cannot be found. getent(1) also reports users as unknown while sssd or nslcd is stopped,
+// so a user counts as gone only after a while. The zero value is ready to use.
 type Absent struct {
 	mu    sync.Mutex
 	since map[uint32]time.Time // zero: the user was found
 }
 
-// Left is how long users have to be missing before they count as gone.
+// Left is how long a user must be missing to count as gone.
 const Left = time.Hour
 
-// maxAbsent bounds what is remembered.
+// maxAbsent bounds the number of users remembered.
 const maxAbsent = 10000
 
-// Found notes that a user has an account.
+// Found records that a user has an account.
 func (a *Absent) Found(uid uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.put(uid, time.Time{})
 }
 
-// Missing notes that a user was not found, and reports whether the user counts as gone: because that has lasted for so long, or because
-// the user was never found.
+// Missing records that a user was not found, and reports whether the user counts as gone: because this has lasted for Left, or
+// because the user was never found.
 func (a *Absent) Missing(uid uint32) (gone bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -37,14 +37,14 @@ func (a *Absent) Missing(uid uint32) (gone bool) {
 	return a.lasts(uid, since)
 }
 
-// MissingOwner is Missing for a user who has had an account, whether or not that was seen.
+// MissingOwner is Missing for a user who is known to have had an account, even if Found was never called.
 func (a *Absent) MissingOwner(uid uint32) (gone bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.lasts(uid, a.since[uid])
 }
 
-// Present reports whether a user was found, and not missed since. It asks nobody.
+// Present reports whether the last record of a user is Found. It does no lookup.
 func (a *Absent) Present(uid uint32) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,9 +7,9 @@ import (
 	"unicode"
 )
 
-// ExpandHome replaces a tilde at the beginning of a path as a shell would, for paths that no shell has seen: in a line of #SBATCH,
-// behind an equals sign, in a file. "~/x" is in $HOME, else in the user's home of passwd(5); "~name/x" in that user's. Other paths
-// stay as they are.
+// ExpandHome expands a tilde at the beginning of a path as a shell would, for paths that no shell has processed: in an #SBATCH
+// line, after an equals sign, in a file. "~/x" is in $HOME, else in the user's home of passwd(5); "~name/x" is in that user's.
+// Other paths are unchanged.
 func ExpandHome(path string) (string, error) {
 	if !strings.HasPrefix(path, "~") {
 		return path, nil
@@ -34,7 +34,7 @@ func ExpandHome(path string) (string, error) {
 	return strings.TrimRight(home, "/") + rest, nil
 }
 
-// shown is a path for a message: what has no shape, or moves the cursor, is a question mark.
+// shown prepares a path for a message: invisible characters and those that move the cursor become question marks.
 func shown(path string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

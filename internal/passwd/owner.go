@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Now is an account as the directory has it now, for what runs in a user's name without the user: who may have left since.
+// Now looks up the current state of an account, for actions on behalf of a user who may have left meanwhile.
 //
-// known is false when there is no such account, which may also be because the directory service is stopped (Absent). problem says why
-// nothing may run for the user any more: the account has expired (shadow(5), where this process may read it). A password that is locked or
-// expired is none: with a key or a ticket the user could still log in. An error means that the directory did not answer, so that nothing
-// is known.
+// known is false if there is no such account, which may also mean that the directory service is stopped (Absent). problem says why
+// nothing may run for the user any more: the account has expired (shadow(5), if this process may read it). A locked or expired
+// password is no problem: the user could still log in with a key or a ticket. An error means that the directory did not answer, so
+// nothing is known.
 func Now(ctx context.Context, uid uint32) (a Account, groups []uint32, known bool, problem string, err error) {
 	a, known, err = find(ctx, strconv.FormatUint(uint64(uid), 10))
 	if err != nil || !known || a.UID != uid {

@@ -17,27 +17,28 @@ import (
 	"time"
 )
 
-// nobody stands for whoever has no id here: owners of files on other hosts, users of other user namespaces, services without rights.
+// nobody stands for users without an id here: owners of files on other hosts, users of other user namespaces, services without
+// privileges.
 const nobody = 65534
 
-// System says whether an id is one of the system, where those of users and groups begin with least: those below it, and nobody. With 1
+// System reports whether an id is a system account, given the lowest id of users and groups: ids below least, and nobody. With 1
 // there are none.
 func System(id, least uint32) bool { return id < least || id == nobody && least > 1 }
 
-// patience is how long getent(1) may wait for a directory service that does not answer.
+// patience is how long getent(1) may wait for an unresponsive directory service.
 const patience = 5 * time.Second
 
-// Start starts getent(1). A daemon that has no network itself puts in its place what starts a program with the machine's.
+// Start starts getent(1). A daemon without network replaces it by a function that starts a program in the machine's network.
 var Start = (*exec.Cmd).Start
 
-// getent asks the C library's name service; what it does not know, or cannot say in time, is nothing.
+// getent asks the C library's name service; it returns nil if the entry is unknown or the answer takes too long.
 func getent(database, key string) []byte {
 	out, _ := askDirectory(context.Background(), database, key)
 	return out
 }
 
-// askDirectory is getent that tells what the name service does not know (nil) from what it cannot say (an error). A machine without
-// getent(1) has no name service. glibc's getent says "not found" (2) also while the service is stopped: see stopped (sssd) and Absent
+// askDirectory is getent that distinguishes an unknown entry (nil) from a failed lookup (an error). A machine without getent(1) has
+// no name service. glibc's getent reports "not found" (2) even while the service is stopped: see stopped (sssd) and Absent
 // (others).
 func askDirectory(ctx context.Context, database, key string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -76,7 +77,7 @@ func User(who string) (Account, bool) {
 	return findUser(getent("passwd", who), who)
 }
 
-// Find is User that tells who does not exist from who cannot be found at the moment.
+// Find is User that distinguishes an unknown user from one who cannot be looked up at the moment.
 func Find(who string) (a Account, known bool, err error) { return find(context.Background(), who) }
 
 func find(ctx context.Context, who string) (a Account, known bool, err error) {
@@ -103,7 +104,7 @@ func findUser(passwd []byte, who string) (Account, bool) {
 	return Account{}, false
 }
 
-// UID gives the uid of a name, or of a number even when nobody has it.
+// UID returns the uid of a name; a number need not belong to a user.
 func UID(who string) (uint32, bool) {
 	if a, ok := User(who); ok {
 		return a.UID, true
@@ -111,7 +112,7 @@ func UID(who string) (uint32, bool) {
 	return Decimal([]byte(who))
 }
 
-// GID gives the gid of a group's name, or of a number even when no group has it.
+// GID returns the gid of a group's name; a number need not belong to a group.
 func GID(group string) (uint32, bool) {
 	if n, ok := Decimal([]byte(group)); ok {
 		return n, true
@@ -145,13 +146,14 @@ func findGroup(groups []byte, which string) (name string, gid uint32, ok bool) {
 	return "", 0, false
 }
 
-// Groups are the gids that login would give a user: the one of passwd(5) first. Those of a directory that does not answer are missing.
+// Groups returns the gids that a login would give the user, that of passwd(5) first. If the directory does not answer, its groups
+// are missing.
 func Groups(a Account) []uint32 {
 	gids, _ := AllGroups(context.Background(), a)
 	return gids
 }
 
-// AllGroups is Groups that tells when the directory did not answer.
+// AllGroups is Groups that returns an error if the directory did not answer.
 func AllGroups(ctx context.Context, a Account) ([]uint32, error) {
 	gids := []uint32{a.GID}
 	add := func(gid uint32, ok bool) {
@@ -167,14 +169,14 @@ func AllGroups(ctx context.Context, a Account) ([]uint32, error) {
 		}
 	}
 	out, err := askDirectory(ctx, "initgroups", a.Name)
-	words := bytes.Fields(out) // its name, then the numbers
+	words := bytes.Fields(out) // the name, then the gids
 	for _, w := range words[min(1, len(words)):] {
 		add(Decimal(w))
 	}
 	return gids, err
 }
 
-// Self is the account of the user who runs the command; one without a line in passwd has a number for a name.
+// Self returns the account of the user who runs the command; without an entry in passwd the name is the number.
 func Self() Account {
 	uid := os.Getuid()
 	if a, ok := User(strconv.Itoa(uid)); ok && a.UID == uint32(uid) {
@@ -186,7 +188,7 @@ func Self() Account {
 // Account is a line of passwd(5).
 type Account struct {
 	Name, Home, Shell string
-	Gecos             string // the name of the person, and what else stands there
+	Gecos             string // full name and contact information
 	UID, GID          uint32
 }
 
@@ -201,7 +203,7 @@ func passwdLine(line []byte) (Account, bool) {
 	return Account{Name: string(f[0]), Gecos: string(f[4]), Home: string(f[5]), Shell: string(f[6]), UID: uid, GID: gid}, okUID && okGID
 }
 
-// Decimal reads a number of digits alone, below the value that stands for no id.
+// Decimal reads a number that consists only of digits and is below the reserved id.
 func Decimal(b []byte) (uint32, bool) {
 	n := uint64(0)
 	for _, c := range b {
@@ -213,7 +215,7 @@ func Decimal(b []byte) (uint32, bool) {
 	return uint32(n), len(b) > 0 && n < 1<<32-1
 }
 
-// GroupName is the name of a group, "" when it has none.
+// GroupName returns the name of a group, "" if it has none.
 func GroupName(gid uint32) string {
 	name, _, _ := Group(strconv.FormatUint(uint64(gid), 10))
 	return name

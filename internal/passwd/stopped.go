@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// sssdSocket is where the C library asks sssd.
+// sssdSocket is where the C library contacts sssd.
 const sssdSocket = "var/lib/sss/pipes/nss"
 
-// stopped says that a database of nsswitch.conf(5) comes from sssd, and sssd does not run: getent(1) then calls everybody unknown. Many
-// distributions name sss there also where sssd is not used, so that it has to be configured, too. root is / but for tests. Of nslcd and
-// others nothing is known here.
+// stopped returns an error if a database of nsswitch.conf(5) uses sssd and sssd is not running: getent(1) then reports every user
+// as unknown. Many distributions list sss even where sssd is not in use, so sssd must also be configured. Tests set root, otherwise
+// /. It cannot tell about nslcd and other services.
 func stopped(root, database string) error {
 	conf, _ := os.ReadFile(filepath.Join(root, "etc/nsswitch.conf"))
 	uses := false
@@ -37,14 +37,14 @@ func stopped(root, database string) error {
 	return nil
 }
 
-// connects tries whether somebody listens on a socket. (Package net would be more than the rest of a command that names users.)
+// connects tests whether anything listens on a socket. (Package net would be larger than the rest of a command that names users.)
 func connects(path string) error {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil // that says nothing
+		return nil // inconclusive
 	}
 	defer syscall.Close(fd)
-	if err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err == syscall.EAGAIN { // many are waiting there
+	if err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err == syscall.EAGAIN { // its backlog is full
 		return nil
 	}
 	return err

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Subordinates knows whose subordinate uids are, from a file in the format of subuid(5). Each user may have tens of thousands of them and
-// be any of them in a user namespace of his own (newuidmap(1)): what a user may have at a time is counted for the owner.
+// Subordinates maps subordinate uids to their owners, from a file in the format of subuid(5). A user may have tens of thousands of
+// them and become any of them in a user namespace (newuidmap(1)), so per-user limits count them for the owner.
 type Subordinates struct {
 	path string
 	now  func() time.Time
@@ -20,17 +20,17 @@ type Subordinates struct {
 	ranges  []subRange // by first
 }
 
-// subRange is count uids from first on, which are the owner's.
+// subRange is count uids starting with first, which belong to owner.
 type subRange struct{ first, count, owner uint32 }
 
-// recheck is how old what is known of the file may be.
+// recheck is how often the file is checked for changes.
 const recheck = 10 * time.Second
 
-// NewSubordinates reads path ("/etc/subuid") when it is first asked, and again when it has changed.
+// NewSubordinates reads path ("/etc/subuid") on first use, and again when it has changed.
 func NewSubordinates(path string) *Subordinates { return &Subordinates{path: path, now: time.Now} }
 
-// Owner is whose uid this is: itself, unless it is a subordinate one. The owner that the file names has to be in /etc/passwd; for one who
-// is not (a directory is not asked: this must not wait), the first uid of the range stands.
+// Owner returns the owner of a subordinate uid; any other uid is its own owner. The owner that the file names must be in
+// /etc/passwd; otherwise the first uid of the range is returned. A directory is not queried, because Owner must not block.
 func (s *Subordinates) Owner(uid uint32) uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *Subordinates) Owner(uid uint32) uint32 {
 	return s.ranges[i].owner
 }
 
-// read takes in the file when it is another than before.
+// read reloads the file if it has changed.
 func (s *Subordinates) read() {
 	info, err := os.Stat(s.path)
 	if err == nil && s.seen != nil && os.SameFile(info, s.seen) && info.ModTime().Equal(s.seen.ModTime()) && info.Size() == s.seen.Size() {
@@ -115,8 +115,8 @@ func subordinates(data, passwd []byte) (ranges []subRange) {
 	return ranges
 }
 
-// split takes the uids out of a range that have an account of their own: the range is a mistake there, and must not make somebody else of
-// them.
+// split excludes the uids that have an account of their own from a range: such a range is a mistake, which must not assign these
+// users to another one.
 func split(r subRange, taken map[uint32]bool) (parts []subRange) {
 	var own []uint32
 	for uid := range taken {

@@ -17,21 +17,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSize bounds what is read of a file that is there: it holds one number.
+// maxSize bounds how much of an existing file is read: it holds one number.
 const maxSize = 64
 
-// File is a pid file of this process. It is locked (F_OFD_SETLK of fcntl(2), for writing, which takes a right to write to the file) for as
-// long as the process lives, and writable by it after it has become another user. Its method may be called on nil.
+// File is this process's pid file. It stays locked for the life of the process (F_OFD_SETLK of fcntl(2), a write lock, which
+// requires write access), and the process can write it after changing its user. Remove may be called on nil.
 type File struct {
 	dir  *os.File
 	name string
 	file *os.File
 }
 
-// Write puts this process's id into the file at path, an absolute one, as a line. Nobody but root and owners may be able to change the
-// folder, or own the file. That of a daemon which lives is an error, and stays as it is: one that holds the file's lock, as the daemons of
-// Slurm do, too (with F_SETLK, which excludes ours). One without a lock is replaced, whatever its number has become the id of meanwhile. A
-// file with something else than a number in it is an error, and stays as it is.
+// Write writes this process's id as a line into the file at path, which must be absolute. Only root and owners may be able to
+// change the directory or own the file. A file that is locked belongs to a running daemon; Write then fails and leaves it alone.
+// Slurm's daemons lock theirs, too (with F_SETLK, which conflicts with our lock). A file without a lock is replaced, whichever
+// process now has its number. A file with other content than a number is also an error and left alone.
 func Write(path string, owners ...uint32) (*File, error) {
 	dir, err := trusted.Path(filepath.Dir(path), owners...)
 	if err != nil {
@@ -49,7 +49,7 @@ func Write(path string, owners ...uint32) (*File, error) {
 	return f, nil
 }
 
-// tries bounds how often the file is opened again because its owner removed it meanwhile.
+// tries bounds how often the file is reopened because its owner has just removed it.
 const tries = 100
 
 func (f *File) write(owners []uint32) error {
@@ -100,7 +100,7 @@ func (f *File) lock(file *os.File, owners []uint32) error {
 	switch {
 	case errors.Is(locked, unix.EAGAIN) && err == nil && pid > 0:
 		return fmt.Errorf("it is that of process %d, which is running", pid)
-	case errors.Is(locked, unix.EAGAIN): // which may be writing it
+	case errors.Is(locked, unix.EAGAIN): // it may be writing the file
 		return errors.New("it is that of another process, which is running")
 	case locked != nil:
 		return locked
@@ -112,7 +112,7 @@ func (f *File) lock(file *os.File, owners []uint32) error {
 	return nil
 }
 
-// idIn reads the number in a file, 0 where it is empty.
+// idIn reads the number in a file, 0 if it is empty.
 func idIn(file *os.File) (int, error) {
 	content, err := io.ReadAll(io.LimitReader(file, maxSize))
 	if err != nil {
@@ -129,14 +129,14 @@ func idIn(file *os.File) (int, error) {
 	return int(pid), nil
 }
 
-// is tells whether the name still stands for the open file.
+// is reports whether the name still refers to the open file.
 func (f *File) is(file *os.File) bool {
 	var named, open unix.Stat_t
 	return unix.Fstatat(int(f.dir.Fd()), f.name, &named, unix.AT_SYMLINK_NOFOLLOW) == nil && unix.Fstat(int(file.Fd()), &open) == nil &&
 		named.Dev == open.Dev && named.Ino == open.Ino
 }
 
-// fill writes the number first and cuts what was longer after it: a reader never finds the file empty, unless it is new.
+// fill writes the number before truncating the rest, so that a reader never finds the file empty, unless it is new.
 func (f *File) fill() error {
 	line := strconv.Itoa(os.Getpid()) + "\n"
 	if _, err := f.file.WriteAt([]byte(line), 0); err != nil {
@@ -145,8 +145,8 @@ func (f *File) fill() error {
 	return f.file.Truncate(int64(len(line)))
 }
 
-// Remove is for the end of the daemon: it removes the file, or empties it where this user may not change the folder (any more). A file that
-// has been put in its place is left alone.
+// Remove is called at the end of the daemon. It removes the file, or empties it if the user may not change the directory (any
+// more). If the file has been replaced, it leaves the new one alone.
 func (f *File) Remove() error {
 	if f == nil {
 		return nil

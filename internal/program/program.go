@@ -1,9 +1,9 @@
 // Package program runs the administrator's programs for the daemons: prologs, epilogs, health checks.
 //
-// A program gets an environment built from nothing by its caller, "/" as its directory, a session, process group and
-// session keyring of its own, and no standard input. Its output is read to the end, and the last few KiB are kept. When
-// its context ends, its process group is killed. The process group is noted in a file while the program runs, so that
-// one that outlived a killed daemon is ended by the next, and no two run at a time.
+// A program gets an environment built from scratch by its caller, "/" as its directory, its own session, process group and session
+// keyring, and no standard input. Its output is read to the end, and the last few KiB are kept. When its context ends, its process
+// group is killed. A file records the process group while the program runs, so that the next daemon ends a program that outlived a
+// killed one, and no two run at a time.
 package program
 
 import (
@@ -23,25 +23,25 @@ import (
 	"github.com/sluice-hpc/sluice/internal/inherit"
 )
 
-// Path is the search path of programs. Slurm gives them none, which shells replace by a default of their own.
+// Path is the search path of programs. Slurm sets none; shells then use a default of their own.
 const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Program is what is to run.
+// Program describes a program to run.
 type Program struct {
 	Path string // absolute
 	Args []string
 	Env  []string
-	// Record is the file that names the process group while the program runs; empty: none.
+	// Record is the file that records the process group while the program runs; empty: none.
 	Record string
-	// Credential is whom it runs as; nil: as this process.
+	// Credential is the user to run as; nil: that of this process.
 	Credential *syscall.Credential
 }
 
-// waitDelay is how long after its end a program's output is still read, when a process that it left behind holds it open.
+// waitDelay is how long after a program's end its output is still read, if a process that it left behind holds it open.
 const waitDelay = time.Second
 
-// Run runs a program to its end and gives the end of its output. An error says how it failed, with the last line that it printed; when
-// ctx has ended it is ctx's cause.
+// Run runs a program and returns the end of its output. The error includes the last line of output; if ctx has ended it is ctx's
+// cause.
 func Run(ctx context.Context, p Program) (output string, err error) {
 	if !filepath.IsAbs(p.Path) {
 		return "", errors.New("it has to be an absolute path")
@@ -75,7 +75,7 @@ func Run(ctx context.Context, p Program) (output string, err error) {
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return out.String(), context.Cause(ctx)
-	case err == nil, errors.Is(err, exec.ErrWaitDelay): // the latter ended well, and left a process that holds its output
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // ErrWaitDelay: it succeeded, and left a process that holds its output open
 		return out.String(), nil
 	}
 	if last := out.lastLine(); last != "" {
@@ -84,11 +84,11 @@ func Run(ctx context.Context, p Program) (output string, err error) {
 	return out.String(), err
 }
 
-// killDelay is how long a program that is killed may take to be gone. One that waits for a device or a file system that does not answer
-// cannot be killed, and is not waited for.
+// killDelay is how long to wait for a killed program. One that is blocked on a device or file system cannot be killed, and is left
+// behind.
 const killDelay = 5 * time.Second
 
-// wait reports whether the program has ended, and how.
+// wait reports whether the program has ended, and sets err to its result.
 func wait(ctx context.Context, ended <-chan error, err *error) bool {
 	select {
 	case *err = <-ended:
@@ -105,22 +105,22 @@ func wait(ctx context.Context, ended <-chan error, err *error) bool {
 	}
 }
 
-// EndStray kills the process group that a record names, if it is still the one that was meant, and removes the record. It gives the number
-// of the process, 0 when there was none.
+// EndStray kills the process group of a record, if it is still the same one, and removes the record. It returns the process id, 0
+// if there was none.
 func EndStray(record string) int {
 	b, err := os.ReadFile(record)
 	_ = os.Remove(record)
 	first, began, _ := strings.Cut(string(b), " ")
 	pid, err2 := strconv.Atoi(first)
 	if err != nil || err2 != nil || pid <= 1 || began == "" || StartTime(pid) != began {
-		return 0 // gone, or its number is another's now
+		return 0 // gone, or its number belongs to another process now
 	}
 	_ = syscall.Kill(-pid, syscall.SIGKILL)
 	return pid
 }
 
-// Records makes the folder of a daemon's records, NAME.pid, and ends what an earlier daemon left running. Programs says which they are, for
-// the log.
+// Records creates the directory for a daemon's records, NAME.pid, and ends programs that an earlier daemon left running. programs
+// describes them in the log.
 func Records(dir, programs string, log *slog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("cannot make the folder for the records of %s: %w", programs, err)
@@ -134,7 +134,7 @@ func Records(dir, programs string, log *slog.Logger) error {
 	return nil
 }
 
-// Replace writes a small file whole. It is not synced: after a power cut no program runs, and a new boot has no use for it.
+// Replace writes a small file atomically. It is not synced: after a power failure no program is running, and the file is obsolete.
 func Replace(path string, b []byte) error {
 	tmp := path + ".new"
 	if err := os.WriteFile(tmp, b, 0o600); err != nil {
@@ -143,13 +143,13 @@ func Replace(path string, b []byte) error {
 	return os.Rename(tmp, path)
 }
 
-// StartTime tells one process from another that gets the same number later: clock ticks since boot, and the boot.
+// StartTime distinguishes processes that get the same number: clock ticks since boot, and the boot id.
 func StartTime(pid int) string {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return ""
 	}
-	i := bytes.LastIndexByte(b, ')') // the name may hold anything
+	i := bytes.LastIndexByte(b, ')') // the name may contain any character
 	f := strings.Fields(string(b[i+1:]))
 	if len(f) < 20 {
 		return ""
@@ -158,7 +158,7 @@ func StartTime(pid int) string {
 	return f[19] + "@" + strings.TrimSpace(string(boot))
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of the data written to it.
 type tail struct{ b []byte }
 
 const tailBytes = 4096
@@ -173,7 +173,7 @@ func (t *tail) Write(p []byte) (int, error) {
 
 func (t *tail) String() string { return string(t.b) }
 
-// lastLine is what a failed program most likely said about why; it goes into a node's reason.
+// lastLine returns the last line of output, in which a failed program most likely gives the reason; it goes into a node's reason.
 func (t *tail) lastLine() string {
 	s := strings.TrimSpace(string(t.b))
 	s = s[strings.LastIndexByte(s, '\n')+1:]

@@ -1,5 +1,5 @@
-// Package service reports a daemon's state to systemd (sd_notify(3)) where it is a service of Type=notify or
-// Type=notify-reload, and sends keep-alive messages where the unit has WatchdogSec=. Elsewhere it does nothing.
+// Package service reports a daemon's state to systemd (sd_notify(3)) if it is a service of Type=notify or Type=notify-reload, and
+// sends keep-alive messages if the unit has WatchdogSec=. Otherwise it does nothing.
 package service
 
 import (
@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Manager is who started this daemon. Its methods may be called on nil, and from any goroutine.
+// Manager is the service manager that started this daemon. Its methods may be called on nil, and from any goroutine.
 type Manager struct {
 	log   *slog.Logger
-	every time.Duration // between signs of life; 0: none are wanted
+	every time.Duration // between keep-alives; 0: none
 }
 
-// New looks into the environment.
+// New reads the environment.
 func New(log *slog.Logger) *Manager {
 	m := &Manager{log: log}
 	every, err := daemon.SdWatchdogEnabled(false)
@@ -29,10 +29,10 @@ func New(log *slog.Logger) *Manager {
 	return m
 }
 
-// Ready says that the daemon has started, or has read its configuration again; status is what systemctl status shows.
+// Ready reports that the daemon has started, or has reread its configuration; status is for systemctl status.
 func (m *Manager) Ready(status string) { m.tell(daemon.SdNotifyReady + "\nSTATUS=" + status) }
 
-// Reloading says that the configuration is being read again. Ready follows, whatever comes of it.
+// Reloading reports that the configuration is being reread. Ready must follow, whatever the result.
 func (m *Manager) Reloading() {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err == nil {
@@ -40,11 +40,11 @@ func (m *Manager) Reloading() {
 	}
 }
 
-// Stopping says that the daemon ends.
+// Stopping reports that the daemon is shutting down.
 func (m *Manager) Stopping() { m.tell(daemon.SdNotifyStopping) }
 
-// Watch gives signs of life until ctx ends, for as long as alive says so, with what systemctl status shows from then on; status may be nil.
-// alive may block: that is no sign of life.
+// Watch sends keep-alives until ctx ends, as long as alive returns true, with a status for systemctl status; status may be nil. If
+// alive blocks, no keep-alive is sent.
 func (m *Manager) Watch(ctx context.Context, alive func() bool, status func() string) {
 	if m == nil || m.every <= 0 {
 		return

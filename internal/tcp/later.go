@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Later is a socket that is to listen on an address which perhaps cannot be had yet, because somebody else has it. It is of the network
-// namespace of the thread that makes it, and may be handed to another process before it listens (FromFile).
+// Later is a socket for an address that may be in use at first. It belongs to the network namespace of the thread that creates it,
+// and may be passed to another process before it listens (FromFile).
 type Later struct {
 	file  *os.File
 	where unix.Sockaddr
@@ -19,7 +19,7 @@ type Later struct {
 	bound bool
 }
 
-// NewLater makes the socket.
+// NewLater creates the socket.
 func NewLater(addr string) (*Later, error) {
 	a, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {
@@ -50,7 +50,7 @@ func NewLater(addr string) (*Later, error) {
 	}
 	set(unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	set(unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(Gone.Milliseconds()))
-	if family == unix.AF_INET6 && (a.IP == nil || a.IP.IsUnspecified()) { // of IPv4 as well
+	if family == unix.AF_INET6 && (a.IP == nil || a.IP.IsUnspecified()) { // accept IPv4 as well
 		set(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
 	}
 	if err != nil {
@@ -68,10 +68,10 @@ func hasIPv6() bool {
 	return err == nil
 }
 
-// File is the socket, which stays the Later's.
+// File returns the socket, which the Later still owns.
 func (l *Later) File() *os.File { return l.file }
 
-// Listen has it listen if the address can be had now. It is not called by two at once.
+// Listen starts listening if the address is available. It must not be called concurrently.
 func (l *Later) Listen() error {
 	c, err := l.file.SyscallConn()
 	if err != nil {
@@ -95,11 +95,11 @@ func (l *Later) Listen() error {
 	return nil
 }
 
-// lookEvery is how often FromFile looks.
+// lookEvery is how often FromFile checks.
 const lookEvery = 5 * time.Second
 
-// FromFile gives the listener of a socket once that listens, which whoever made it has it do (Later), or the error of ctx. The file stays
-// the caller's.
+// FromFile returns a listener for a socket once its creator has made it listen (Later), or the error of ctx. The caller keeps the
+// file.
 func FromFile(ctx context.Context, f *os.File) (net.Listener, error) {
 	for {
 		is, err := listens(f)

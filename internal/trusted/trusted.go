@@ -1,5 +1,5 @@
-// Package trusted checks that nobody but root can change what a path leads to. Daemons check that before they run a
-// program with root's rights or give a file away.
+// Package trusted checks that only root can change the target of a path. Daemons check that before they run a program with root's
+// privileges or give a file away.
 package trusted
 
 import (
@@ -12,16 +12,16 @@ import (
 	"syscall"
 )
 
-// maxLinks is the kernel's own bound.
+// maxLinks is the kernel's limit.
 const maxLinks = 40
 
-// Path follows path from the root directory, symbolic links included, and returns where it leads. It refuses a path that somebody other
-// than root and owners can change: each folder, link and the file itself must belong to one of them, and must not be writable by others.
-// A folder with the sticky bit, such as /tmp, may be: what root has made there is root's to rename and remove. But a file with several
-// names may not lie in such a folder: others can make links there to any file of root's on that file system, where the kernel lets them
-// (fs.protected_hardlinks=0), and so pass it off as a program of another name.
+// Path follows path from the root directory, including symbolic links, and returns the final path. It rejects a path that users
+// other than root and owners can change: each directory, link and the file itself must belong to one of them, and must not be
+// writable by others. Directories with the sticky bit, such as /tmp, may be: only root can rename and remove root's entries there.
+// But a file with several hard links may not be in such a directory: if the kernel permits it (fs.protected_hardlinks=0), other
+// users can create hard links there to any of root's files on the file system, and so pass a file off as a program of another name.
 //
-// The answer holds for as long as root and owners leave the path as it is, because nobody else can change it.
+// The result is valid as long as root and owners do not change the path, because nobody else can.
 func Path(path string, owners ...uint32) (real string, err error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%s is not an absolute path", path)
@@ -38,13 +38,13 @@ func Path(path string, owners ...uint32) (real string, err error) {
 	return w.cur, nil
 }
 
-// walk is a path that is being followed: cur has been, left is still to come.
+// walk is a path being followed: cur has been resolved, left remains.
 type walk struct {
 	owners []uint32
 	cur    string
 	left   []string
 	links  int
-	shared string // the last folder on the way in which others may make names
+	shared string // the last directory on the way in which others may create entries
 }
 
 func split(path string) []string { return strings.Split(path, "/") }
@@ -81,7 +81,7 @@ func (w *walk) step() error {
 	return nil
 }
 
-// check looks at one folder, link or file.
+// check checks one directory, link or file.
 func (w *walk) check(path string) error {
 	fi, err := os.Lstat(path)
 	if err != nil {

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// GenerationKey names a Generation in the metadata of calls between hosts and controller, both ways.
+// GenerationKey is the key of a Generation in the metadata of calls between hosts and controller, in both directions.
 const GenerationKey = "sluice-generation"
 
-// Generation tells which of several states of a cluster is in force: a restore of a backup begins one, with a greater number. Hosts
-// follow no controller whose state is of a lower one than they have seen. The zero value says nothing.
+// Generation identifies the current one of several states of a cluster: restoring a backup starts a new one, with a greater number.
+// Hosts reject a controller whose state has a lower number than they have seen. The zero value means unknown.
 type Generation struct {
-	Cluster string // its id
+	Cluster string // the cluster's id
 	Number  uint64 // 1, or the time of the restore in seconds since 1970
 }
 
-// String is a Generation as metadata has it.
+// String formats a Generation for metadata.
 func (g Generation) String() string { return fmt.Sprintf("%s %d", g.Cluster, g.Number) }
 
-// ParseGeneration reads what String writes. Other text says nothing.
+// ParseGeneration reads the output of String. Any other text gives the zero value.
 func ParseGeneration(text string) Generation {
 	f := strings.Fields(text)
 	if len(f) < 2 {
@@ -33,8 +33,8 @@ func ParseGeneration(text string) Generation {
 	return Generation{plain(f[0]), n}
 }
 
-// Outdated is nil unless a controller with a state of generation g is an old one for a host that has followed seen. The error names both
-// and what helps; both sides say the same.
+// Outdated returns an error if a controller with a state of generation g is obsolete for a host that has followed seen. The error
+// names both and the remedy; both sides report the same.
 func (g Generation) Outdated(host string, seen Generation) error {
 	if seen.Number <= g.Number || seen.Cluster != g.Cluster {
 		return nil

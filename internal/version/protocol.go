@@ -6,38 +6,40 @@ import (
 	"strings"
 )
 
-// Protocol is the number of what the parts of a cluster say to each other, Oldest the lowest one that this release understands. A message
-// that gains a field changes neither: what is not known is kept or left out. Protocol goes up by one with a release whose parts must be
-// told apart from the previous one's, Oldest when what an older release says is understood no more.
+// Protocol is the version of the protocol between the parts of a cluster, Oldest the lowest one that this release understands. A
+// new field of a message changes neither: unknown fields are kept or ignored. Protocol is incremented by a release whose parts must
+// be distinguished from those of the previous one; Oldest by a release that no longer understands an older one.
 //
-//	1  releases that give no number
-//	2  all parts say their numbers
+//	1  releases that send no number
+//	2  all parts send their numbers
 const (
 	Protocol = 2
 	Oldest   = 1
 )
 
-// Build is what one part of a cluster says of itself in a handshake.
+// Build describes one part of a cluster in a handshake.
 type Build struct {
 	Protocol, Oldest uint32
-	Release          string // for people
+	Release          string // for display
 }
 
 // Ours is this program.
 var Ours = Build{Protocol, Oldest, Sluice}
 
-// Key names a Build in the metadata of calls: ttrpc of commands, gRPC of hosts. ClockKey names the host's clock beside it, in nanoseconds
-// since 1970. AuthorityKey names, in the controller's answers to hosts, the authority that signs certificates (mtls.AuthorityID).
+// Key is the key of a Build in the metadata of calls: ttrpc of commands, gRPC of hosts. ClockKey is that of the host's clock, in
+// nanoseconds since 1970. AuthorityKey is, in the controller's answers to hosts, that of the authority that signs certificates
+// (mtls.AuthorityID).
 const (
 	Key          = "sluice-build"
 	ClockKey     = "sluice-clock"
 	AuthorityKey = "sluice-authority"
 )
 
-// String is a Build as metadata has it.
+// String formats a Build for metadata.
 func (b Build) String() string { return fmt.Sprintf("%d %d %s", b.Protocol, b.Oldest, b.Release) }
 
-// Parse reads what String writes, and what later releases may add behind it. Text that says nothing is a release that predates numbers.
+// Parse reads the output of String and ignores additions of later releases. An invalid text means a release that predates protocol
+// numbers.
 func Parse(text string) Build {
 	b := Build{Protocol: 1, Oldest: 1, Release: "from before protocol numbers"}
 	f := strings.Fields(text)
@@ -56,7 +58,7 @@ func Parse(text string) Build {
 	return b
 }
 
-// plain is what a stranger calls a release, fit for logs.
+// plain makes a peer's release safe for logs.
 func plain(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r > ' ' && r < 0x7f {
@@ -67,8 +69,8 @@ func plain(s string) string {
 	return s[:min(len(s), 32)]
 }
 
-// Meets is nil when b, which me is called, and other can work together. The error says who is to be upgraded; nothing is the matter with
-// the other side.
+// Meets returns nil if b, which is called me, and other can work together. The error says which side to upgrade; the other side
+// needs no change.
 func (b Build) Meets(me, they string, other Build) error {
 	if a := b.ApartFrom(me, they, other); a != nil {
 		return fmt.Errorf("%w: upgrade %s", a, a.Old)
@@ -76,20 +78,20 @@ func (b Build) Meets(me, they string, other Build) error {
 	return nil
 }
 
-// Apart says that two builds cannot work together, but not what helps.
+// Apart is the error that two builds cannot work together, without a remedy.
 type Apart struct {
-	Old   string // what the older one is called
+	Old   string // name of the older one
 	young string
 	o, y  Build
 }
 
-// Error names both.
+// Error describes both builds.
 func (a *Apart) Error() string {
 	return fmt.Sprintf("%s (release %s, protocol %d) is too old for %s (release %s), which understands protocols %d to %d",
 		a.Old, a.o.Release, a.o.Protocol, a.young, a.y.Release, a.y.Oldest, a.y.Protocol)
 }
 
-// ApartFrom is Meets where upgrading the older one is not always what helps; nil when they can work together.
+// ApartFrom is Meets for cases in which upgrading the older side is not always the remedy; nil if they can work together.
 func (b Build) ApartFrom(me, they string, other Build) *Apart {
 	switch {
 	case other.Protocol < b.Oldest:

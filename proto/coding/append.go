@@ -1,8 +1,8 @@
-// Package coding is protobuf's wire encoding, as far as the messages of ControllerAPI use it.
+// Package coding is protobuf's wire encoding, limited to the types that messages of ControllerAPI use.
 //
-// A command lives for two milliseconds. Linking protobuf's library and registering the generated messages costs as much
-// CPU as the command itself before main begins, so commands use plain structs (client/msg) whose generated methods call
-// this package. Tests compare both with the library.
+// A command lives for two milliseconds. Linking protobuf's library and registering the generated messages costs as much CPU as the
+// command itself before main begins, so commands use plain structs (client/msg) whose generated methods call this package. Tests
+// compare both with the library.
 package coding
 
 import (
@@ -23,7 +23,7 @@ const (
 
 func key(b []byte, num, kind int) []byte { return binary.AppendUvarint(b, uint64(num)<<3|uint64(kind)) }
 
-// AppendText appends a string; as all fields that stand alone it is left out when it is empty. It need not be UTF-8.
+// AppendText appends a string. Like all singular fields it is omitted if empty. It need not be UTF-8.
 func AppendText(b []byte, num int, v string) []byte {
 	if v == "" {
 		return b
@@ -65,7 +65,7 @@ func AppendBool(b []byte, num int, v bool) []byte {
 	return AppendNumber(b, num, 1)
 }
 
-// AppendDouble appends a double; only +0 is left out.
+// AppendDouble appends a double; only +0 is omitted.
 func AppendDouble(b []byte, num int, v float64) []byte {
 	if math.Float64bits(v) == 0 {
 		return b
@@ -104,14 +104,14 @@ func AppendMap(b []byte, num int, m map[string]float64) []byte {
 	return b
 }
 
-// Open begins a chunk whose length is not known yet; at goes to Close.
+// Open begins a chunk whose length is not known yet; pass at to Close.
 func Open(b []byte, num int) (_ []byte, at int) {
 	b = append(key(b, num, Chunk), 0)
 	return b, len(b) - 1
 }
 
-// Close ends the chunk that Open has begun at at. Most are shorter than 128 bytes and keep the one byte that Open left for the
-// length; the others are moved to make room.
+// Close ends the chunk that Open began at at. Most are shorter than 128 bytes and keep the single byte that Open reserved for the
+// length; others are moved to make room.
 func Close(b []byte, at int) []byte {
 	n := len(b) - at - 1
 	if n < 0x80 {

@@ -13,14 +13,14 @@ const (
 
 var errDamaged = errors.New("cannot decode a message: it is cut or damaged")
 
-// Decoder goes through the fields of an encoded message:
+// Decoder iterates over the fields of an encoded message:
 //
 //	for d := coding.NewDecoder(s); d.Next(); {
 //		switch d.Tag { … }
 //	}
 //
-// It reads a string, so that the strings in it are parts of it: a page of a thousand jobs is one allocation and not one for
-// every name. The price is that a string that is kept keeps all of the message.
+// It reads a string, so that decoded strings are slices of it: a page of a thousand jobs is one allocation instead of one per name.
+// The price is that keeping one of these strings keeps the whole message.
 type Decoder struct {
 	Tag uint64 // number of the field <<3 | its wire type
 	num uint64 // value of a field that is not a Chunk
@@ -31,11 +31,11 @@ type Decoder struct {
 	err  error
 }
 
-// NewDecoder begins with the first field of s.
+// NewDecoder starts before the first field of s.
 func NewDecoder(s string) *Decoder { return &Decoder{rest: s} }
 
-// Next goes to the next field. It returns false at the end and when the message cannot be read; then Err says so. Fields that
-// nobody asks for need no call: the next Next skips them.
+// Next advances to the next field. It returns false at the end, and if the message is malformed; then Err returns the error.
+// Unwanted fields need no call: the next Next skips them.
 func (d *Decoder) Next() bool {
 	if d.err != nil || d.rest == "" {
 		return false
@@ -53,7 +53,7 @@ func (d *Decoder) Next() bool {
 	return true
 }
 
-// value reads the value of a field; those of a group are skipped.
+// value reads the value of a field; the content of a group is skipped.
 func (d *Decoder) value(kind int, num uint64, depth int) (ok bool) {
 	switch kind {
 	case Varint:
@@ -118,35 +118,35 @@ func (d *Decoder) fixed(bytes int) bool {
 	return true
 }
 
-// Err is why Next has ended before the end of the message.
+// Err returns why Next stopped before the end of the message.
 func (d *Decoder) Err() error { return d.err }
 
-// Fail ends the decoding with err, unless it is nil.
+// Fail stops decoding with err, unless it is nil.
 func (d *Decoder) Fail(err error) {
 	if d.err == nil {
 		d.err = err
 	}
 }
 
-// Text is the value of a string field: bytes, which need not be UTF-8.
+// Text returns the value of a string field, which need not be UTF-8.
 func (d *Decoder) Text() string { return d.Data }
 
-// Bytes is a copy of the value of a bytes field.
+// Bytes returns a copy of the value of a bytes field.
 func (d *Decoder) Bytes() []byte { return []byte(d.Data) }
 
-// Number is the value of an integer or an enumeration; the caller cuts it to the field's size.
+// Number returns the value of an integer or an enumeration; the caller converts it to the field's size.
 func (d *Decoder) Number() uint64 { return d.num }
 
-// Signed is the value of a sint32.
+// Signed returns the value of a sint32.
 func (d *Decoder) Signed() int32 {
 	v := uint32(d.num)
 	return int32(v>>1) ^ -int32(v&1)
 }
 
-// Bool is the value of a bool.
+// Bool returns the value of a bool.
 func (d *Decoder) Bool() bool { return d.num != 0 }
 
-// Double is the value of a double.
+// Double returns the value of a double.
 func (d *Decoder) Double() float64 { return math.Float64frombits(d.num) }
 
 // Packed appends the integers of a packed list to list.
@@ -163,7 +163,7 @@ func Packed[T ~int32 | ~uint32](d *Decoder, list []T) []T {
 	return list
 }
 
-// Entry is an entry of a map<string, double>.
+// Entry returns an entry of a map<string, double>.
 func (d *Decoder) Entry() (key string, value float64) {
 	inner := Decoder{rest: d.Data}
 	for inner.Next() {

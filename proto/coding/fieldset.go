@@ -2,13 +2,13 @@ package coding
 
 import "math/bits"
 
-// FieldSet is a set of fields of a message, by their numbers; it has room for those below 192.
+// FieldSet is a set of field numbers of a message, below 192.
 type FieldSet [3]uint64
 
 // EveryField is the set of all fields.
 var EveryField = FieldSet{^uint64(0), ^uint64(0), ^uint64(0)}
 
-// FieldsOf is the set of the numbers of a request, none standing for all. Numbers that no field has are left out.
+// FieldsOf returns the set of the field numbers in a request; an empty list means all. Numbers out of range are ignored.
 func FieldsOf(numbers []uint32) (s FieldSet) {
 	if len(numbers) == 0 {
 		return EveryField
@@ -24,7 +24,7 @@ func FieldsOf(numbers []uint32) (s FieldSet) {
 // Has reports whether a field is in the set.
 func (s *FieldSet) Has(number int) bool { return s[number/64]&(1<<(number%64)) != 0 }
 
-// With is the union of two sets.
+// With returns the union of two sets.
 func (s FieldSet) With(o FieldSet) FieldSet {
 	for i := range s {
 		s[i] |= o[i]
@@ -32,7 +32,7 @@ func (s FieldSet) With(o FieldSet) FieldSet {
 	return s
 }
 
-// Numbers are the fields in ascending order.
+// Numbers returns the fields in ascending order.
 func (s FieldSet) Numbers() []uint32 {
 	var list []uint32
 	for i, word := range s {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// NewCertificate makes what the nodes of a step and srun know each other by: nobody signs it, each compares it with the one it was given.
-// No time is in it, because clocks go wrong.
+// NewCertificate creates the certificate by which a step's nodes and srun recognise each other. It is self-signed: each side
+// compares it with its own copy. It never expires, because clocks may be wrong.
 func NewCertificate(job uint32) (certificate, key []byte, err error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -2,20 +2,20 @@ package stepwire
 
 import "sync"
 
-// maxNames bounds what a step's tasks publish; a name counts for some bytes more than it has.
+// maxNames bounds the names that a step's tasks publish, in bytes; each name costs nameCost in addition to its length.
 const (
 	maxNames = 1 << 20
 	nameCost = 64
 )
 
-// Names are those under which tasks of a step can be reached (MPI_Publish_name): where there is one node it keeps them, else srun does.
+// Names are the published names of a step's tasks (MPI_Publish_name). A single node keeps them itself, otherwise srun does.
 type Names struct {
 	mu    sync.Mutex
 	ports map[string]string
 	cost  int
 }
 
-// Publish is false when the name is taken, or there are too many.
+// Publish returns false if the name is taken or there are too many.
 func (n *Names) Publish(name, port string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -30,7 +30,7 @@ func (n *Names) Publish(name, port string) bool {
 	return true
 }
 
-// Withdraw is false when there is no such name.
+// Withdraw returns false if the name does not exist.
 func (n *Names) Withdraw(name string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -42,7 +42,7 @@ func (n *Names) Withdraw(name string) bool {
 	return has
 }
 
-// Lookup gives the port of a name.
+// Lookup returns the port of a name.
 func (n *Names) Lookup(name string) (port string, found bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -22,11 +22,11 @@ import (
 	"github.com/sluice-hpc/sluice/internal/test/output"
 )
 
-// Patience is how long is waited for a state: a loaded machine is slow.
+// Patience is the timeout for every state: a loaded machine is slow.
 const Patience = 3 * time.Minute
 
-// Root makes the root that hosts are booted from, where it is not kept yet, and says why there can be none. For packages two folders below
-// the module's.
+// Root builds the hosts' root file system, if it is not cached yet, or returns the reason why that is impossible. It is for
+// packages two directories below the module's root.
 var Root = sync.OnceValues(func() (string, error) {
 	switch {
 	case os.Geteuid() != 0:
@@ -46,13 +46,13 @@ var Root = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 })
 
-// Host is a booted host. Its methods are for any goroutine.
+// Host is a booted host. Its methods may be called from any goroutine.
 type Host struct {
 	Name string
 
 	t      testing.TB
-	leader int           // the host's first process, as the machine sees it
-	done   chan struct{} // closed when it has ended
+	leader int           // the host's first process, as seen by the machine
+	done   chan struct{} // closed at its end
 	cmd    *exec.Cmd
 	said   *output.Buffer
 	cgroup string
@@ -61,8 +61,8 @@ type Host struct {
 // booted counts the hosts of this process.
 var booted atomic.Int32
 
-// script makes the host's file system, in a mount namespace that is private, and boots it: ROOT WORK FILES CGROUP ARGUMENT…
-// What is in FILES is copied over the root.
+// script creates the host's file system in a private mount namespace and boots it: ROOT WORK FILES CGROUP ARGUMENT… The content of
+// FILES is copied over the root.
 const script = `set -e
 root=$1 work=$2 files=$3 cgroup=$4; shift 4
 ` + OwnGroups + `mount -t tmpfs -o mode=755 tmpfs "$work"
@@ -72,9 +72,9 @@ cp -a "$files/." "$work/upper/"
 mount -t overlay -o "lowerdir=$root,upperdir=$work/upper,workdir=$work/work" overlay "$work/host"
 exec systemd-nspawn --quiet --directory="$work/host" --boot --register=no --keep-unit --console=pipe --link-journal=no "$@"`
 
-// Boot boots a host with these files, by their absolute paths, and waits until it is up. A text that begins with "-> " is a link, mode 0755
-// have those in folders named bin or sbin. bind are files of the machine, by the paths where the host sees them. It is switched off at the
-// end of the test. net may be nil: the host is alone.
+// Boot boots a host and waits until it is up. files are written to it, by absolute path: a text that begins with "-> " is a
+// symbolic link, and files in directories named bin or sbin get mode 0755. bind are files of the machine, by their path on the
+// host. The host is switched off at the end of the test. net may be nil: the host has no network.
 func Boot(t testing.TB, name string, net *Net, files, bind map[string]string) *Host {
 	t.Helper()
 	root, err := Root()
@@ -104,7 +104,7 @@ func Boot(t testing.TB, name string, net *Net, files, bind map[string]string) *H
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // which the kernel's word is tied to: it lives as long as the host
+		runtime.LockOSThread() // Pdeathsig is tied to this thread, which lives as long as the host
 		err := h.cmd.Start()
 		started <- err
 		if err == nil {
@@ -115,7 +115,7 @@ func Boot(t testing.TB, name string, net *Net, files, bind map[string]string) *H
 	h.must(<-started)
 	t.Cleanup(h.PowerOff)
 	h.await("the first process", func() bool { h.leader = h.findLeader(); return h.leader != 0 })
-	// degraded is a unit of Debian's that a container cannot have.
+	// "degraded": a unit of Debian's does not work in a container.
 	h.await("the end of its boot", func() bool {
 		out := strings.TrimSpace(h.Run("", "systemctl", "is-system-running").Out)
 		return out == "running" || out == "degraded"
@@ -153,7 +153,7 @@ func (h *Host) must(err error) {
 	}
 }
 
-// await waits until something about the host holds.
+// await waits for a state of the host.
 func (h *Host) await(what string, cond func() bool) {
 	h.t.Helper()
 	gone := false
@@ -171,7 +171,7 @@ func (h *Host) ended() bool {
 	}
 }
 
-// findLeader looks for the host's init among the children of systemd-nspawn, which this process has become by now.
+// findLeader looks for the host's init among the children of systemd-nspawn, which the process has executed by now.
 func (h *Host) findLeader() int {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", h.cmd.Process.Pid, h.cmd.Process.Pid))
 	for _, f := range strings.Fields(string(text)) {
@@ -184,9 +184,9 @@ func (h *Host) findLeader() int {
 	return 0
 }
 
-// PowerOff ends every process of the host at once, as a power cut does.
+// PowerOff kills every process of the host at once, like a power failure.
 func (h *Host) PowerOff() {
-	_ = h.cmd.Process.Kill() // and the kernel what depends on it: the leader's death is the end of its PID namespace
+	_ = h.cmd.Process.Kill() // the kernel kills the rest: the leader's death ends its PID namespace
 	if h.leader != 0 {
 		_ = syscall.Kill(h.leader, syscall.SIGKILL)
 	}
@@ -194,7 +194,7 @@ func (h *Host) PowerOff() {
 	RemoveGroups(h.cgroup)
 }
 
-// RemoveGroups removes the cgroups of a host that is off, which are below one of this name, when its last process is gone.
+// RemoveGroups removes the cgroups of a host that is off once its last process is gone. They are below one named cgroup.
 func RemoveGroups(cgroup string) {
 	for _, mount := range []string{"", "unified", "systemd"} {
 		top := filepath.Join("/sys/fs/cgroup", mount, cgroup)
@@ -202,8 +202,8 @@ func RemoveGroups(cgroup string) {
 	}
 }
 
-// OwnGroups is a piece of shell by which a host that is booted after it has its units below the cgroup $cgroup, where init systems have
-// them: otherwise all hosts share one, which nobody removes.
+// OwnGroups is a shell script that puts a host's units below the cgroup $cgroup if the host is booted after it. Otherwise all hosts
+// share one cgroup, which nobody removes.
 const OwnGroups = `for mount in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
 	[ -e "$mount/cgroup.procs" ] || continue
 	mkdir "$mount/$cgroup"
@@ -211,7 +211,7 @@ const OwnGroups = `for mount in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cg
 done
 `
 
-// removeGroups removes a cgroup with all below it, and tells whether nothing is left.
+// removeGroups removes a cgroup with everything below it and reports whether it is gone.
 func removeGroups(top string) bool {
 	var dirs []string
 	_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
@@ -227,19 +227,19 @@ func removeGroups(top string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// Path is where the test finds a file of the host.
+// Path returns the path of a host's file for the test.
 func (h *Host) Path(path string) string { return fmt.Sprintf("/proc/%d/root%s", h.leader, path) }
 
-// Result is what a command has said.
+// Result is the outcome of a command.
 type Result struct {
 	Out, Err string
 	Code     int
 }
 
-// String is all of it, for messages.
+// String formats the result for messages.
 func (r Result) String() string { return fmt.Sprintf("exit code %d: %s%s", r.Code, r.Out, r.Err) }
 
-// Run runs a command on the host until it ends, as a user of that host; user "" is root.
+// Run runs a command on the host as one of its users; user "" is root.
 func (h *Host) Run(user string, args ...string) Result {
 	h.t.Helper()
 	line := []string{"-t", strconv.Itoa(h.leader), "--mount", "--uts", "--net", "--pid", "--ipc", "--root=" + h.Path(""),
@@ -258,7 +258,7 @@ func (h *Host) Run(user string, args ...string) Result {
 	return Result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
 }
 
-// Do is Run for a command that has to succeed; it gives its output without white space around it.
+// Do is Run for a command that must succeed; it returns its output without surrounding white space.
 func (h *Host) Do(user string, args ...string) string {
 	h.t.Helper()
 	r := h.Run(user, args...)
@@ -268,20 +268,20 @@ func (h *Host) Do(user string, args ...string) string {
 	return strings.TrimSpace(r.Out)
 }
 
-// Shown is what systemctl show says of a property of a unit.
+// Shown returns a property of a unit, from systemctl show.
 func (h *Host) Shown(unit, property string) string {
 	h.t.Helper()
 	return h.Do("", "systemctl", "show", "--property="+property, "--value", unit)
 }
 
-// Journal is what a unit has logged since the boot; more are further arguments of journalctl.
+// Journal returns the log of a unit since the boot; more are further arguments of journalctl.
 func (h *Host) Journal(unit string, more ...string) string {
 	h.t.Helper()
 	r := h.Run("", append([]string{"journalctl", "--boot", "--no-pager", "--quiet", "--unit=" + unit}, more...)...)
 	return r.Out + r.Err
 }
 
-// Until waits for a state of the host; what names it in the message, to which the journals of our units are added.
+// Until waits for a state of the host. On a timeout it fails with what and the journals of our units.
 func (h *Host) Until(what string, cond func() bool) {
 	h.t.Helper()
 	if !daemontest.Poll(Patience, cond) {

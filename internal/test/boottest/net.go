@@ -12,16 +12,16 @@ import (
 	"github.com/sluice-hpc/sluice/internal/test/daemontest"
 )
 
-// bridge is what hosts are plugged into, as nspawn's --network-bridge= wants it.
+// bridge is the bridge for hosts, for nspawn's --network-bridge=.
 const bridge = "hosts0"
 
-// Net is a network for hosts: they see each other and nothing else.
+// Net is a network for hosts: they reach each other and nothing else.
 type Net struct {
 	pid   int // of the process that holds the namespace
 	hosts int
 }
 
-// NewNet makes a network that ends with the test.
+// NewNet creates a network that ends with the test.
 func NewNet(t testing.TB) *Net {
 	t.Helper()
 	hold := exec.Command("unshare", "--net", "sleep", "infinity")
@@ -61,7 +61,7 @@ func (n *Net) nsenter() []string {
 	return []string{"nsenter", "-t", strconv.Itoa(n.pid), "--net", "--"}
 }
 
-// Join gives a host of this network its next address, 10.77.0.1 being the first, and says which.
+// Join gives a host of this network the next address, from 10.77.0.1, and returns it.
 func (n *Net) Join(h *Host) string {
 	h.t.Helper()
 	n.hosts++
@@ -71,7 +71,7 @@ func (n *Net) Join(h *Host) string {
 	return addr
 }
 
-// apart tells whether a process has another network than this one.
+// apart reports whether a process has another network than this one.
 func apart(pid int) bool {
 	theirs, err1 := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
 	ours, err2 := os.Readlink("/proc/self/ns/net")

@@ -10,11 +10,11 @@ import (
 	"github.com/sluice-hpc/sluice/internal/test/daemontest"
 )
 
-// Commands are the names under which hosts have the program sluice.
+// Commands are the names under which the program sluice is installed on hosts.
 var Commands = []string{"sbatch", "squeue", "sinfo", "scontrol", "scancel", "sacct"}
 
-// Build puts the programs into a folder. They are built without cgo, as the hosts' libc is not that of the machine. From built, unless that
-// is "", they are copied.
+// Build puts the programs into a directory: copies from built, or if that is "" new builds. These are without cgo, because the
+// hosts have another libc than the machine.
 func Build(bin, built string) error {
 	if built != "" {
 		return daemontest.Programs(bin, built)
@@ -27,7 +27,8 @@ func Build(bin, built string) error {
 	return nil
 }
 
-// Installed is what Boot needs for a host on which the programs of a folder and the files of deploy/systemd are installed as packages do.
+// Installed returns arguments of Boot for a host on which the programs in a directory and the files of deploy/systemd are installed
+// as by our packages.
 func Installed(bin string) (files, bind map[string]string, err error) {
 	files = map[string]string{}
 	bind = map[string]string{"/usr/bin/sluice": filepath.Join(bin, "sluice"), "/usr/sbin/sluice-ctld": filepath.Join(bin, "sluice-ctld"),
@@ -51,7 +52,7 @@ func Installed(bin string) (files, bind map[string]string, err error) {
 	return files, bind, nil
 }
 
-// Place is where a file of deploy/systemd is installed; "" is nowhere.
+// Place returns where a file of deploy/systemd is installed; "" if it is not.
 func Place(name string) string {
 	switch {
 	case strings.HasSuffix(name, ".service"):

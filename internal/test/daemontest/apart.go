@@ -13,19 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// apartEnv is set in the process that Apart has started.
+// apartEnv is set in the process that Apart starts.
 const apartEnv = "SLUICE_TEST_APART"
 
-// configured are where a cluster that runs on this machine has its configuration and its sockets.
+// configured are the directories with the configuration and the sockets of a cluster on this machine.
 var configured = []string{"/etc/slurm", "/etc/sluice", "/run/sluice", "/run/sluice-ctld"}
 
-// profiles are what root's login shells read, which tests start: they may print, wait for locks or take seconds.
+// profiles are the files that root's login shells read, which tests start: they may print, wait for locks or take seconds.
 var profiles = []string{".bash_profile", ".bash_login", ".profile", ".bashrc"}
 
-// Apart runs the tests in another process, which has a network of its own, with nobody else in it, and sees no configuration of a
-// cluster that this machine may have, and no profile of root's. There the machine is called host, unless that is "". That process is not
-// nice, however nice this one is. TestMain calls it first, and ends with code if it ran; in the other process, and where only root could
-// make one, it is false.
+// Apart runs the tests in another process, isolated from this machine: it has an empty network of its own, sees neither the
+// configuration of a cluster on this machine nor root's profile, and has nice value 0. Unless host is "", it becomes the machine's
+// name there. TestMain calls it first, and exits with code if ran is true. ran is false in the other process, and without the
+// rights to start one.
 func Apart(host string) (code int, ran bool) {
 	if os.Getenv(apartEnv) != "" {
 		if err := settle(host); err != nil {
@@ -38,16 +38,16 @@ func Apart(host string) (code int, ran bool) {
 	if os.Getuid() != 0 || err != nil || unix.Access("/dev/net/tun", unix.R_OK|unix.W_OK) != nil {
 		return 0, false
 	}
-	// What the programs are built of has to be here: there is no network there.
+	// Download dependencies now: the other process has no network.
 	_ = exec.Command("go", "list", "-deps", "github.com/sluice-hpc/sluice/cmd/...").Run()
-	runtime.LockOSThread()                        // whose end would end the other process
-	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) // a job is as nice as its sbatch; what is expected is the answers of one that is not
+	runtime.LockOSThread()                        // Pdeathsig: the end of this thread would kill the other process
+	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) // jobs inherit sbatch's nice value, and the expected answers assume 0
 	cmd := exec.Command(self, os.Args[1:]...)
 	cmd.Env = append(os.Environ(), apartEnv+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUTS | unix.CLONE_NEWNS | unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL}
 	if err := cmd.Start(); err != nil {
-		return 0, false // in a container that may not
+		return 0, false // not permitted in a container
 	}
 	_ = cmd.Wait()
 	return cmd.ProcessState.ExitCode(), true
@@ -70,12 +70,13 @@ func settle(host string) error {
 	if host != "" {
 		err = errors.Join(err, unix.Sethostname([]byte(host)))
 	}
-	// Some programs, of MPI for one, use no loopback.
-	_, down := device("10.77.0.1") // for as long as this process lives
+	// Some programs, such as those of MPI, do not use the loopback device.
+	_, down := device("10.77.0.1") // open as long as this process lives
 	return errors.Join(err, down)
 }
 
-// Device makes eth0 in the network of the calling thread, with that IPv4 address, and brings it and lo up. What it sends can be read.
+// Device creates eth0 in the network of the calling thread with an IPv4 address, and brings it and lo up. Reading the file returns
+// the packets sent to it.
 func Device(addr string) (*os.File, error) {
 	fd, err := device(addr)
 	if err != nil {

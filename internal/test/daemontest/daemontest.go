@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Seed is the seed of random decisions that SLUICE_TEST_SEED gives (make test SEED=N); 0 where it gives none.
+// Seed returns the seed of random decisions from SLUICE_TEST_SEED (make test SEED=N); 0 if unset.
 func Seed() uint64 {
 	n, _ := strconv.ParseUint(os.Getenv("SLUICE_TEST_SEED"), 10, 64)
 	return n
@@ -27,8 +27,8 @@ func Seed() uint64 {
 
 var programs = []string{"sluice", "sluice-steps", "sluice-ctld", "sluice-noded"}
 
-// Programs puts the programs into a folder, which is made, with links for some commands. They are those of the folder built, or are built
-// now if that is "".
+// Programs installs the programs in a directory, which it creates, with links for some commands. They are copied from built, or if
+// that is "" built.
 func Programs(bin, built string, commands ...string) (err error) {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return err
@@ -69,7 +69,7 @@ func CopyProgram(from, to string) error {
 	return os.WriteFile(to, data, 0o755)
 }
 
-// Host is the short name of this machine.
+// Host returns the short name of this machine.
 func Host(t testing.TB) string {
 	t.Helper()
 	host, err := os.Hostname()
@@ -80,8 +80,8 @@ func Host(t testing.TB) string {
 	return host
 }
 
-// MountImage mounts a file as a disk. It is a disk of its own each time, as the one before may have stopped and still be mounted: mount
-// namespaces that somebody made meanwhile keep what they have found.
+// MountImage mounts a file as a disk, through a new loop device each time: a previous one may be broken and still be mounted in a
+// mount namespace created meanwhile.
 func MountImage(image, dir string) error {
 	out, err := exec.Command("losetup", "--find", "--show", image).CombinedOutput()
 	if err != nil {
@@ -89,7 +89,7 @@ func MountImage(image, dir string) error {
 	}
 	device := strings.TrimSpace(string(out))
 	out, err = exec.Command("mount", device, dir).CombinedOutput()
-	if detached := exec.Command("losetup", "--detach", device).Run(); err == nil { // when it is mounted nowhere any more
+	if detached := exec.Command("losetup", "--detach", device).Run(); err == nil { // as soon as nothing mounts it any more
 		err = detached
 	}
 	if err != nil {
@@ -98,11 +98,11 @@ func MountImage(image, dir string) error {
 	return nil
 }
 
-// portsTaken are those of the clusters of this process, which run side by side: one may be about to listen.
+// portsTaken are the ports of this process's clusters, which run concurrently: one may be about to listen.
 var portsTaken sync.Map
 
-// FreePorts finds n ports in a row between low and high. Each suite has a range of its own, where the kernel does not look for ports
-// either: a controller's is free whenever it has been killed.
+// FreePorts finds n consecutive free ports between low and high. Each suite has its own range, outside the kernel's ephemeral
+// ports: a controller's port is free whenever the controller has been killed.
 func FreePorts(t testing.TB, low, high, n int) (first int) {
 	t.Helper()
 next:
@@ -129,7 +129,7 @@ next:
 	return 0
 }
 
-// Poll waits until cond holds; false when that takes longer than limit.
+// Poll waits until cond holds; it returns false if that takes longer than limit.
 func Poll(limit time.Duration, cond func() bool) bool {
 	for deadline, pause := time.Now().Add(limit), time.Millisecond; !cond(); pause = min(2*pause, 20*time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -140,15 +140,15 @@ func Poll(limit time.Duration, cond func() bool) bool {
 	return true
 }
 
-// Daemon is a process that a test started.
+// Daemon is a process started by a test.
 type Daemon struct {
 	Name string
-	Log  string // the path of what it writes
+	Log  string // path of its output
 	Cmd  *exec.Cmd
-	Done chan struct{} // closed when it has ended; how, Cmd says
+	Done chan struct{} // closed at its end; Cmd has the result
 }
 
-// Launch starts a program in a session of its own; what it writes is added to NAME.log in dir.
+// Launch starts a program in a session of its own and appends its output to NAME.log in dir.
 func Launch(t testing.TB, dir, name string, attr syscall.SysProcAttr, env []string, program string, args ...string) *Daemon {
 	t.Helper()
 	d := &Daemon{Name: name, Log: filepath.Join(dir, name+".log"), Done: make(chan struct{})}
@@ -170,7 +170,7 @@ func Launch(t testing.TB, dir, name string, attr syscall.SysProcAttr, env []stri
 	return d
 }
 
-// Ended reports whether it has.
+// Ended reports whether it has ended.
 func (d *Daemon) Ended() bool {
 	select {
 	case <-d.Done:
@@ -180,7 +180,7 @@ func (d *Daemon) Ended() bool {
 	}
 }
 
-// Wait waits for its end; false: it does not end in that time.
+// Wait waits for its end; it returns false on a timeout.
 func (d *Daemon) Wait(limit time.Duration) bool {
 	t := time.NewTimer(limit)
 	defer t.Stop()
@@ -192,22 +192,22 @@ func (d *Daemon) Wait(limit time.Duration) bool {
 	}
 }
 
-// Text is what it has written.
+// Text returns its output.
 func (d *Daemon) Text() string {
 	text, _ := os.ReadFile(d.Log)
 	return string(text)
 }
 
-// Said reports whether a text is in its log.
+// Said reports whether its output contains text.
 func (d *Daemon) Said(text string) bool { return strings.Contains(d.Text(), text) }
 
-// Tail is the end of its log.
+// Tail returns the end of its output.
 func (d *Daemon) Tail(lines int) string {
 	all := bytes.Split(bytes.TrimRight([]byte(d.Text()), "\n"), []byte("\n"))
 	return d.Name + ": " + string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n"+d.Name+": ")))
 }
 
-// Race is what the detector of data races has found in it; "" for nothing.
+// Race returns the report of the race detector; "" if there is none.
 func (d *Daemon) Race() string {
 	_, race, _ := strings.Cut(d.Text(), "WARNING: DATA RACE")
 	return race[:min(len(race), 4000)]

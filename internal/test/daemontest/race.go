@@ -2,5 +2,5 @@
 
 package daemontest
 
-// Raced says whether daemons are built with the detector of data races, as the tests are: then everything takes ten times as long.
+// Raced reports whether the daemons are built with the race detector, like the tests: everything then takes ten times as long.
 const Raced = true

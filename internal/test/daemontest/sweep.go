@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sweep removes everything that belongs to a folder and to the clusters whose name begins so: processes, mounts, cgroups, files.
+// Sweep removes everything that belongs to a directory and to clusters whose name has this prefix: processes, mounts, cgroups,
+// files.
 func Sweep(dir, clusters string) {
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
 		left := ProcessesOf(dir)
@@ -38,7 +39,7 @@ func Sweep(dir, clusters string) {
 	_ = os.RemoveAll(dir)
 }
 
-// ProcessesOf are the processes whose command line names the folder: daemons, shims, batch scripts.
+// ProcessesOf returns the processes whose command line contains the directory: daemons, shims, batch scripts.
 func ProcessesOf(dir string) (pids []int) {
 	for _, pid := range AllProcesses() {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -49,8 +50,8 @@ func ProcessesOf(dir string) (pids []int) {
 	return pids
 }
 
-// ProcessesOfUser are the processes that run as uid and have not ended. One without memory, which the kernel shows for a moment between its
-// last instruction and its end, has.
+// ProcessesOfUser returns the running processes of uid. A process without memory has ended: the kernel shows it for a moment after
+// its last instruction.
 func ProcessesOfUser(uid int) (pids []int) {
 	for _, pid := range AllProcesses() {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -61,7 +62,7 @@ func ProcessesOfUser(uid int) (pids []int) {
 	return pids
 }
 
-// AllProcesses are those of this machine.
+// AllProcesses returns the processes of this machine.
 func AllProcesses() (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -72,13 +73,13 @@ func AllProcesses() (pids []int) {
 	return pids
 }
 
-// CommandLine is how a process was started.
+// CommandLine returns the command line of a process.
 func CommandLine(pid int) string {
 	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return strings.TrimSpace(string(bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
 }
 
-// groupRoots are the folders of all clusters of this machine, one per hierarchy.
+// groupRoots returns the cgroups of all clusters on this machine, one per hierarchy.
 func groupRoots() []string {
 	found, _ := filepath.Glob("/sys/fs/cgroup/*/sluice")
 	if _, err := os.Stat("/sys/fs/cgroup/sluice"); err == nil {
@@ -87,7 +88,7 @@ func groupRoots() []string {
 	return found
 }
 
-// GroupsOf are the folders of the clusters whose name begins so, with all below them, the deepest first.
+// GroupsOf returns the cgroups of the clusters whose name has this prefix, and all below them, deepest first.
 func GroupsOf(prefix string) (dirs []string) {
 	for _, root := range groupRoots() {
 		tops, _ := filepath.Glob(filepath.Join(root, prefix+"*"))
@@ -104,7 +105,7 @@ func GroupsOf(prefix string) (dirs []string) {
 	return dirs
 }
 
-// ProcsIn are the processes in a cgroup.
+// ProcsIn returns the processes in a cgroup.
 func ProcsIn(group string) (pids []int) {
 	text, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 	for _, f := range strings.Fields(string(text)) {
@@ -115,7 +116,7 @@ func ProcsIn(group string) (pids []int) {
 	return pids
 }
 
-// removeGroups removes the cgroups of clusters, and the one above them when it was theirs alone.
+// removeGroups removes the cgroups of clusters, and their parent if it is empty then.
 func removeGroups(prefix string) {
 	for _, g := range append(GroupsOf(prefix), groupRoots()...) {
 		_ = unix.Rmdir(g)

@@ -1,11 +1,10 @@
-// Package fieldtest tests functions that name the fields of a struct one by one: copies, comparisons, conversions. Such
-// a list is complete on the day it is written and silently wrong on the day the struct gains a field. The checks here
-// change each field in turn by reflection and fail for each one that the function does not handle (Compares, Shows,
-// Copies, Clears, Follows). A field may be left out only by name and with a reason; an entry that is no longer true
-// fails as well.
+// Package fieldtest tests functions that name the fields of a struct one by one: copies, comparisons, conversions. Such a list is
+// complete when written and silently wrong once the struct gains a field. The checks here change each field in turn by reflection
+// and fail for each one that the function does not handle (Compares, Shows, Copies, Clears, Follows). A field may be left out only
+// by name and with a reason; an obsolete entry fails as well.
 //
-// Fields of structs that a field holds, also in a slice, are named with a dot, "Gres.Type". Pointers are not followed:
-// what they point to may be shared, and has a test of its own. To leave out a field is to leave out what it holds.
+// Fields of nested structs, also in a slice, are named with a dot, "Gres.Type". Pointers are not followed: their targets may be
+// shared, and have tests of their own. Leaving out a field leaves out the fields within it.
 package fieldtest
 
 import (
@@ -21,11 +20,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// LeftOut says which fields a function does not handle, and why not.
+// LeftOut are the fields that a function does not handle, with the reason.
 type LeftOut map[string]string
 
-// Shows checks that result tells apart values that differ in one field, whichever it is. make returns a fresh value each time; nil
-// makes one with something in every field. Result may be anything that can be compared: a record, a key, a list of them.
+// Shows checks that result differs for values that differ in any one field. make returns a fresh value each time; nil stands for
+// one with all fields set. The result may be anything comparable: a record, a key, a list of them.
 func Shows[T any](t *testing.T, make func() *T, result func(*T) any, out LeftOut) {
 	t.Helper()
 	if make == nil {
@@ -43,7 +42,7 @@ func Shows[T any](t *testing.T, make func() *T, result func(*T) any, out LeftOut
 	c.stale()
 }
 
-// Compares checks a comparison: values that differ in one field are not the same, whichever it is.
+// Compares checks a comparison: values that differ in any one field are not the same.
 func Compares[T any](t *testing.T, make func() *T, same func(a, b *T) bool, out LeftOut) {
 	t.Helper()
 	if make == nil {
@@ -55,7 +54,7 @@ func Compares[T any](t *testing.T, make func() *T, same func(a, b *T) bool, out 
 	Shows(t, make, func(v *T) any { return same(make(), v) }, out)
 }
 
-// Copies checks a copy: each field has in the copy what it has in the original, and those left out do not.
+// Copies checks a copy: each field has the original's value in the copy, and those left out do not.
 func Copies[T any](t *testing.T, clone func(*T) *T, out LeftOut) {
 	t.Helper()
 	a := Filled[T]()
@@ -69,8 +68,8 @@ func Copies[T any](t *testing.T, clone func(*T) *T, out LeftOut) {
 	c.stale()
 }
 
-// Clears checks a function that empties some fields and keeps the others: each field has to be named in one of two lists, so that who
-// adds one decides to which it belongs. The lists have names with blanks between them.
+// Clears checks a function that clears some fields and keeps the others. Each field must be in one of two lists, so that whoever
+// adds a field has to decide. The lists are names separated by blanks.
 func Clears[T any](t *testing.T, clear func(*T), cleared, kept string) {
 	t.Helper()
 	v := Filled[T]()
@@ -100,7 +99,7 @@ func Clears[T any](t *testing.T, clear func(*T), cleared, kept string) {
 	}
 }
 
-// Sets checks that something is in every field of what a function made.
+// Sets checks that a function's result has every field set.
 func Sets[T any](t *testing.T, made *T, out LeftOut) {
 	t.Helper()
 	c := checker{t: t, out: out}
@@ -112,8 +111,7 @@ func Sets[T any](t *testing.T, made *T, out LeftOut) {
 	c.stale()
 }
 
-// Follows checks a key by which it is decided whether what is derived from a value must be derived anew: where derived differs, key
-// does, too.
+// Follows checks the key of a cache: if a change of a field changes the derived value, it must change the key, too.
 func Follows[T any](t *testing.T, make func() *T, derived, key func(*T) any, out LeftOut) {
 	t.Helper()
 	if make == nil {
@@ -135,7 +133,7 @@ func Follows[T any](t *testing.T, make func() *T, derived, key func(*T) any, out
 	c.stale()
 }
 
-// checker holds what was found against what is left out.
+// checker compares the findings with the list of fields left out.
 type checker struct {
 	t    *testing.T
 	out  LeftOut
@@ -156,7 +154,7 @@ func (c *checker) field(name string, handled bool, fault string) {
 	}
 }
 
-// entry finds what leaves a field out: its own name, or that of what it lies in.
+// entry finds the entry that leaves a field out: for the field itself, or one that contains it.
 func (c *checker) entry(name string) (string, bool) {
 	for {
 		if _, ok := c.out[name]; ok {

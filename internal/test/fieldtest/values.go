@@ -5,19 +5,19 @@ import (
 	"strconv"
 )
 
-// field is a field of a struct, or of a struct inside of it.
+// field is a field of a struct, possibly nested.
 type field struct {
 	name string
 	kind reflect.Type
-	path []int // indexes of fields; pointers and the first elements of slices are followed
+	path []int // field indices; pointers and first elements of slices are followed
 }
 
-// fieldsOf lists the exported fields of a struct. Those of an embedded struct are its own.
+// fieldsOf lists the exported fields of a struct. Those of an embedded struct count as its own.
 func fieldsOf[T any]() []field {
 	return appendFields(nil, reflect.TypeFor[T](), "", nil, 0)
 }
 
-// maxDepth bounds how deep structs inside of structs are looked into: some of them hold each other.
+// maxDepth bounds nesting, because structs may be recursive.
 const maxDepth = 3
 
 func appendFields(list []field, t reflect.Type, prefix string, path []int, depth int) []field {
@@ -40,7 +40,7 @@ func appendFields(list []field, t reflect.Type, prefix string, path []int, depth
 	return list
 }
 
-// elem is what a list has, or a pointer points to.
+// elem returns the element type of a list or pointer.
 func elem(t reflect.Type) reflect.Type {
 	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		return t.Elem()
@@ -48,7 +48,7 @@ func elem(t reflect.Type) reflect.Type {
 	return t
 }
 
-// of finds the field in a value; not valid where something on the way is nil or empty.
+// of returns the field in a value; invalid if a value on the way is nil or empty.
 func (f *field) of(v any) reflect.Value {
 	r := reflect.ValueOf(v).Elem()
 	for _, i := range f.path {
@@ -67,7 +67,7 @@ func (f *field) of(v any) reflect.Value {
 	return r
 }
 
-// change gives the field another value; false where that cannot be done.
+// change gives the field another value; false if that is impossible.
 func (f *field) change(v any) bool {
 	r := f.of(v)
 	if !r.IsValid() || !r.CanSet() {
@@ -86,18 +86,17 @@ func (f *field) change(v any) bool {
 	return false
 }
 
-// Filled is a value with something in every exported field that a value can be made up for: numbers and texts are 1, lists have one
-// element.
+// Filled returns a value with every exported field set where possible: numbers and texts are 1, lists have one element.
 func Filled[T any]() *T {
 	v := new(T)
 	fill(reflect.ValueOf(v).Elem(), 1, 0)
 	return v
 }
 
-// maxFill bounds how deep values are made up.
+// maxFill bounds the nesting of generated values.
 const maxFill = 6
 
-// fill sets v to a value that depends on n; false where none can be made up.
+// fill sets v to a value that depends on n; false if it cannot generate one.
 func fill(v reflect.Value, n int64, depth int) bool {
 	switch v.Kind() {
 	case reflect.Bool:

@@ -1,10 +1,10 @@
-// Package hostile tests attacks by ordinary users: the real daemons as processes, and attackers that are processes of
-// other users, with nothing but the sockets. It holds tests only.
+// Package hostile tests attacks by ordinary users: the real daemons as processes, and attackers that are processes of other users,
+// with access only to the sockets. It holds tests only.
 //
 // # Adding a case
 //
-// An attack is a function in the table attacks, beside the test that uses it. It runs in a process of its own, as the
-// user whom the test names, and reports to the test by lines on its standard output:
+// An attack is a function in the table attacks, beside the test that uses it. It runs in a separate process, as the user whom the
+// test names, and reports to the test by lines on its standard output:
 //
 //	func init() { attacks["flood"] = func(a *attacker) { …; a.say("sent %d", n) } }
 //
@@ -17,8 +17,8 @@
 //		c.unharmed(a)                              // nothing is left of it once it has gone
 //	}
 //
-// Tests count what was accepted, what is open, what is in memory. They do not measure time, so that they mean the same
-// on a slow machine. Ends are waited for.
+// Tests count accepted requests, open connections and memory. They do not measure time, so that their results do not depend on the
+// speed of the machine. They wait for the ends of processes.
 //
 // # Running it
 //

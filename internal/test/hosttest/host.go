@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Missing says why there can be no hosts on this machine; nil: there can.
+// Missing returns the reason why this machine cannot run hosts; nil if it can.
 func Missing() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("hosts of their own need root (namespaces, TUN devices)")
@@ -41,10 +41,10 @@ func Missing() error {
 	return nil
 }
 
-// namespaces are those that a host has of its own.
+// namespaces are private to each host.
 const namespaces = unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC
 
-// Host is one host. Its methods are for one goroutine at a time, but for those of its Cable.
+// Host is one host. Its methods are for one goroutine at a time, except those of its Cable.
 type Host struct {
 	Name  string
 	Addr  string // its address in the hosts' network
@@ -54,12 +54,12 @@ type Host struct {
 	net   *Net
 	dir   string
 	env   []string
-	init  *exec.Cmd // nil: it is switched off
+	init  *exec.Cmd // nil: it is off
 	stdin io.Closer
 }
 
-// Add makes a host with these files in /etc, by their names there, and switches it on. Its address is Address of the number of hosts
-// that there are already.
+// Add creates a host with these files in /etc, by name, and switches it on. Its address is Address(n), where n is the number of
+// existing hosts.
 func (n *Net) Add(name string, etc map[string]string) *Host {
 	n.t.Helper()
 	h := &Host{Name: name, Addr: Address(len(n.hosts)), t: n.t, net: n, dir: filepath.Join(n.dir, name),
@@ -96,15 +96,15 @@ func (h *Host) WriteEtc(path, text string) {
 	h.net.must(os.Rename(file+".new", file))
 }
 
-// Etc is where the test finds a file of the host's /etc.
+// Etc returns the path of a file in the host's /etc for the test.
 func (h *Host) Etc(path string) string { return filepath.Join(h.dir, "etc", path) }
 
-// Path is where the test finds a file of the host, as long as it is on: what is in /run, say.
+// Path returns the path of a host's file, such as one in /run, for the test while the host is on.
 func (h *Host) Path(path string) string {
 	return fmt.Sprintf("/proc/%d/root%s", h.init.Process.Pid, path)
 }
 
-// PowerOn boots the host: it has a new boot id and an empty /run; /etc and /var/spool are as they were.
+// PowerOn boots the host: it gets a new boot id and an empty /run; /etc and /var/spool are kept.
 func (h *Host) PowerOn() {
 	h.t.Helper()
 	boot := fmt.Sprintf("%08x-%04x-4%03x-8%03x-%012x\n", rand.Uint32(), rand.Uint32N(1<<16), rand.Uint32N(1<<12), rand.Uint32N(1<<12),
@@ -131,7 +131,7 @@ func (h *Host) PowerOn() {
 	h.net.plug(h)
 }
 
-// PowerOff ends every process of the host at once, as a power cut does.
+// PowerOff kills every process of the host at once, like a power failure.
 func (h *Host) PowerOff() {
 	if h.init == nil {
 		return
@@ -143,7 +143,7 @@ func (h *Host) PowerOff() {
 	h.init = nil
 }
 
-// In calls f on a thread in the host's network: the sockets that f itself makes are the host's.
+// In calls f on a thread in the host's network: sockets created by f belong to the host.
 func (h *Host) In(f func()) error {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", h.init.Process.Pid))
 	if err != nil {
@@ -162,7 +162,7 @@ func (h *Host) In(f func()) error {
 	return <-done
 }
 
-// Dial connects to an address of the hosts' network, from this host.
+// Dial connects from this host to an address in the hosts' network.
 func (h *Host) Dial(address string) (c net.Conn, err error) {
 	if failed := h.In(func() { c, err = net.Dial("tcp", address) }); failed != nil {
 		return nil, failed
@@ -170,7 +170,7 @@ func (h *Host) Dial(address string) (c net.Conn, err error) {
 	return c, err
 }
 
-// commandLine is the command line that runs something on the host; user "" is root.
+// commandLine returns the command line that runs a command on the host; user "" is root.
 func (h *Host) commandLine(user string, args []string) []string {
 	line := []string{"nsenter", "-t", strconv.Itoa(h.init.Process.Pid), "-m", "-u", "-n", "-p", "-i", "-r", "--"}
 	if user != "" {
@@ -179,16 +179,16 @@ func (h *Host) commandLine(user string, args []string) []string {
 	return append(line, args...)
 }
 
-// Result is what a command has said.
+// Result is the outcome of a command.
 type Result struct {
 	Out, Err string
 	Code     int
 }
 
-// String is all of it, for messages.
+// String formats the result for messages.
 func (r Result) String() string { return fmt.Sprintf("exit code %d: %s%s", r.Code, r.Out, r.Err) }
 
-// Run runs a command on the host until it ends, as a user of that host; user "" is root. env is added to a plain environment.
+// Run runs a command on the host as one of its users; user "" is root. env is added to a minimal environment.
 func (h *Host) Run(user string, env []string, args ...string) Result {
 	h.t.Helper()
 	line := h.commandLine(user, args)
@@ -207,14 +207,14 @@ type Process struct {
 	*daemontest.Daemon
 }
 
-// Start starts a daemon on the host, as root. It ends with the host at the latest.
+// Start starts a daemon on the host, as root. It ends at the latest with the host.
 func (h *Host) Start(name string, args ...string) *Process {
 	h.t.Helper()
 	line := h.commandLine("", args)
 	return &Process{daemontest.Launch(h.t, filepath.Join(h.dir, "log"), name, syscall.SysProcAttr{}, h.env, line[0], line[1:]...)}
 }
 
-// PID is the daemon's process id on the machine, as nsenter is its parent; 0: it has none (yet).
+// PID returns the daemon's process id on the machine, where nsenter is its parent; 0 if it has none (yet).
 func (p *Process) PID() int {
 	n := p.Cmd.Process.Pid
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", n, n))
@@ -222,7 +222,7 @@ func (p *Process) PID() int {
 	return pid
 }
 
-// Signal sends a signal to the daemon once it is there.
+// Signal sends a signal to the daemon once it exists.
 func (p *Process) Signal(sig syscall.Signal) {
 	daemontest.Poll(Patience, func() bool {
 		pid := p.PID()

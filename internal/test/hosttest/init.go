@@ -17,13 +17,13 @@ import (
 // specEnv makes this binary the first process of the host that it describes.
 const specEnv = "SLUICE_HOSTTEST_HOST"
 
-// spec is what the first process of a host is told.
+// spec is the description for the first process of a host.
 type spec struct {
 	Name string
-	Dir  string // the host's own folder
+	Dir  string // the host's own directory
 }
 
-// Main has to be called first by TestMain of every package that makes hosts: in the first process of a host it does not return.
+// Main must be called first by TestMain of every package that creates hosts: in the first process of a host it does not return.
 func Main() {
 	text := os.Getenv(specEnv)
 	if text == "" {
@@ -46,7 +46,7 @@ func Main() {
 	reap()
 }
 
-// reap collects what the host's processes leave, as every first process has to.
+// reap collects orphaned processes of the host, as every init must.
 func reap() {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
@@ -60,7 +60,7 @@ func reap() {
 	}
 }
 
-// setUp mounts what is the host's own over what it shares with the machine.
+// setUp mounts the host's own directories over those of the machine.
 func (s spec) setUp() error {
 	in := func(name string) string { return filepath.Join(s.Dir, name) }
 	return cmp.Or(

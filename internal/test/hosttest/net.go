@@ -12,15 +12,15 @@ import (
 	"github.com/sluice-hpc/sluice/internal/test/daemontest"
 )
 
-// Patience bounds every wait for a state; nothing takes as long unless something is wrong.
+// Patience is the timeout for every state; only a failure takes as long.
 const Patience = 5 * time.Minute
 
-// queueLength is how many packets may wait for a host; what comes then is lost, as in any switch.
+// queueLength is the number of packets that may wait for a host; further ones are lost, as in any switch.
 const queueLength = 1024
 
 // Net is the hosts' network, 10.77.0.0/24: every packet between them passes through this process.
 type Net struct {
-	Bin string // the folder of the programs, first in the hosts' PATH
+	Bin string // directory of the programs, first in the hosts' PATH
 
 	t   testing.TB
 	dir string
@@ -31,7 +31,7 @@ type Net struct {
 	wg    sync.WaitGroup
 }
 
-// New makes a network whose hosts have their folders below dir. It and they end with the test.
+// New creates a network whose hosts have their directories below dir. It and they end with the test.
 func New(t testing.TB, dir, bin string) *Net {
 	t.Helper()
 	n := &Net{Bin: bin, t: t, dir: dir, ports: map[netip.Addr]*port{}}
@@ -53,10 +53,10 @@ func (n *Net) close() {
 	n.wg.Wait()
 }
 
-// Address is that of the host that is added as the i-th, from 0.
+// Address returns the address of the i-th host, from 0.
 func Address(i int) string { return fmt.Sprintf("10.77.0.%d", i+1) }
 
-// port is where a host's cable ends.
+// port is the end of a host's cable.
 type port struct {
 	host  *Host
 	tun   *os.File
@@ -69,7 +69,7 @@ type packet struct {
 	data []byte
 }
 
-// plug gives a host that has booted its network: eth0, and lo.
+// plug sets up the network of a booted host: eth0 and lo.
 func (n *Net) plug(h *Host) {
 	n.t.Helper()
 	var tun *os.File
@@ -103,7 +103,7 @@ func (n *Net) unplug(h *Host) {
 	}
 }
 
-// read takes what a host sends, until its device is gone.
+// read handles the packets of a host until its device is gone.
 func (n *Net) read(p *port) {
 	b := make([]byte, 1<<16)
 	for {
@@ -112,7 +112,7 @@ func (n *Net) read(p *port) {
 			return
 		}
 		if size < 20 || b[0]>>4 != 4 {
-			continue // IPv6 looks for routers
+			continue // IPv6 router solicitation
 		}
 		n.mu.Lock()
 		to := n.ports[netip.AddrFrom4([4]byte(b[16:20]))]
@@ -135,7 +135,7 @@ func (n *Net) read(p *port) {
 	}
 }
 
-// deliver gives a host what is for it, when it is due.
+// deliver passes packets to a host when they are due.
 func (p *port) deliver() {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -152,12 +152,12 @@ func (p *port) deliver() {
 				case <-t.C:
 				}
 			}
-			_, _ = p.tun.Write(next.data) // a host that has no room loses it
+			_, _ = p.tun.Write(next.data) // lost if the host has no room
 		}
 	}
 }
 
-// Direction is one of a cable.
+// Direction is a direction of a cable.
 type Direction int
 
 // The directions.
@@ -166,21 +166,21 @@ const (
 	ToHost
 )
 
-// Line is how good a direction of a cable is. The zero value is perfect.
+// Line is the quality of a direction of a cable. The zero value is perfect.
 type Line struct {
 	Cut   bool
-	Loss  float64       // of all packets, this part
+	Loss  float64       // fraction of packets
 	Delay time.Duration // of each packet
 }
 
-// Cable connects a host with the others.
+// Cable connects a host to the others.
 type Cable struct {
 	mu    sync.Mutex
 	lines [2]Line
 	lost  [2]int
 }
 
-// Set makes the directions that are named what l says.
+// Set sets the given directions to l.
 func (c *Cable) Set(l Line, dirs ...Direction) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,20 +189,20 @@ func (c *Cable) Set(l Line, dirs ...Direction) {
 	}
 }
 
-// Cut cuts the directions that are named.
+// Cut cuts the given directions.
 func (c *Cable) Cut(dirs ...Direction) { c.Set(Line{Cut: true}, dirs...) }
 
 // Repair makes both directions perfect.
 func (c *Cable) Repair() { c.Set(Line{}, FromHost, ToHost) }
 
-// Lost is how many packets have been lost in a direction.
+// Lost returns how many packets were lost in a direction.
 func (c *Cable) Lost(d Direction) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost[d]
 }
 
-// pass decides about one packet.
+// pass decides the fate of one packet.
 func (c *Cable) pass(d Direction) (delay time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

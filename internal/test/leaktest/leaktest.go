@@ -1,5 +1,5 @@
-// Package leaktest fails tests that leave goroutines behind. It asks goleak, but waits longer for goroutines that are
-// about to end than goleak's half second, which is too short on a busy machine.
+// Package leaktest fails tests that leave goroutines behind. It uses goleak, but waits longer for goroutines that are about to end
+// than goleak's half second, which is too short on a busy machine.
 package leaktest
 
 import (
@@ -11,10 +11,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long goroutines may take to end; nothing takes as long unless it has been left.
+// patience is how long goroutines may take to end; only a leak takes as long.
 const patience = 2 * time.Minute
 
-// Main runs the tests of a package, for its TestMain, and fails when goroutines are left at the end.
+// Main runs the tests of a package, for its TestMain, and fails if goroutines are left at the end.
 func Main(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
@@ -26,7 +26,7 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// None fails the test when there are goroutines beside those that the options except. It is for the end of a test, or for a Cleanup.
+// None fails the test if goroutines are left, except those in options. It is for the end of a test, or for a Cleanup.
 func None(t testing.TB, options ...goleak.Option) {
 	t.Helper()
 	if err := Find(options...); err != nil {
@@ -34,7 +34,7 @@ func None(t testing.TB, options ...goleak.Option) {
 	}
 }
 
-// Find waits until no goroutines are left but those that the options except, and says which are left when it has waited for long.
+// Find waits until no goroutines are left, except those in options, and returns the rest on a timeout.
 func Find(options ...goleak.Option) error {
 	for began := time.Now(); ; {
 		if err := goleak.Find(options...); err == nil || time.Since(began) > patience {

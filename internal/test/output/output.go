@@ -1,4 +1,4 @@
-// Package output is a buffer for tests that may be read while somebody writes.
+// Package output is a buffer for tests that can be read while it is written.
 package output
 
 import (
@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Buffer keeps what is written. The zero value is empty and ready; it must not be copied.
+// Buffer keeps the data written to it. The zero value is empty and ready; it must not be copied.
 type Buffer struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -19,7 +19,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// String is what has been written so far.
+// String returns the data written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

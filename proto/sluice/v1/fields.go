@@ -2,20 +2,20 @@ package pb
 
 import "github.com/sluice-hpc/sluice/proto/coding"
 
-// Fields says which fields of records are asked for. Records are encoded by it (encode.gen.go) straight from where they are kept:
-// protobuf's library can leave fields out only of a copy, and goes through all two hundred fields of a job for ten.
+// Fields selects the fields of records in an answer. Records are encoded with it (encode.gen.go) directly from the state:
+// protobuf's library can omit fields only in a copy, and visits all two hundred fields of a job to encode ten.
 type Fields struct {
 	Job  coding.FieldSet
 	Spec coding.FieldSet
 	Node coding.FieldSet
 }
 
-// AskedOfJobs are the fields that a request wants.
+// AskedOfJobs returns the fields that a request selects.
 func AskedOfJobs(r *JobsRequest) *Fields {
 	return &Fields{Job: coding.FieldsOf(r.GetFields()), Spec: coding.FieldsOf(r.GetSpecFields())}
 }
 
-// AskedOfNodes are the fields that a request wants.
+// AskedOfNodes returns the fields that a request selects.
 func AskedOfNodes(r *NodesRequest) *Fields {
 	return &Fields{Node: coding.FieldsOf(r.GetFields())}
 }

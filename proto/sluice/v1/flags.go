@@ -3,8 +3,8 @@ package pb
 // Unlimited stands for "no limit" in every uint32 limit (Slurm's INFINITE).
 const Unlimited uint32 = 0xffffffff
 
-// GresUnread is what stands as the fault of all devices of a node that has never had a controller, until it has been told of gres.conf:
-// they are not given out, and nothing is wrong with them.
+// GresUnread is the fault of all devices of a node that has never had a controller, until it learns of gres.conf: they are not
+// allocated, but nothing is wrong with them.
 const GresUnread = "gres.conf has not been read yet"
 
 // Job flags: shown instead of the base state, in the order of these constants (surface page, "States").
@@ -41,21 +41,21 @@ const (
 	NodeInvalidReg // the node reported less than its configuration
 	NodeDynamic
 	NodeCloud          // State=CLOUD in slurm.conf
-	NodePowerUpPending // POWER_UP: ResumeProgram is to run for it
-	NodePowerDrain     // POWER_DOWN_ASAP has drained it: it is not any more once it is powered down
+	NodePowerUpPending // POWER_UP: ResumeProgram will run for it
+	NodePowerDrain     // POWER_DOWN_ASAP has drained it, until it is powered down
 )
 
-// Step ids with a meaning of their own (the numbers are Slurm's).
+// Special step ids (the numbers are Slurm's).
 const (
 	BatchStep  uint32 = 0xfffffffb
 	ExternStep uint32 = 0xfffffffc
-	// InteractiveStep is the one that salloc starts: as any other, but of this number.
+	// InteractiveStep is the step that salloc starts; only its number is special.
 	InteractiveStep uint32 = 0xfffffffa
-	// CopyStep is the first number of those that bring files to nodes: they do not count among the steps of their job.
+	// CopyStep is the first number of steps that copy files to nodes. They do not count as steps of their job.
 	CopyStep uint32 = 0xf0000000
 )
 
-// IsCopy tells steps that bring files to nodes from those that users have asked for.
+// IsCopy distinguishes steps that copy files to nodes from steps requested by users.
 func IsCopy(step uint32) bool { return step >= CopyStep && step < InteractiveStep }
 
 // Requeue and similar three-way settings of JobSpec.

@@ -9,15 +9,15 @@ const (
 	VerdictOOM          = "oom"
 	VerdictOutputFailed = "output_failed" // its files could not be opened
 	VerdictLaunchFailed = "launch_failed" // nothing was started: the order was wrong, or its srun could not be reached
-	VerdictNodeFailed   = "node_failed"   // nothing was started, because of the node: no script can bring that about
+	VerdictNodeFailed   = "node_failed"   // nothing was started, because of the node; no script can cause that
 	VerdictPrologFailed = "prolog_failed"
 	VerdictLost         = "lost"      // it was started, and nothing is left of it
 	VerdictUnknown      = "unknown"   // the node has no record of it
 	VerdictForgotten    = "forgotten" // nor would it have one: it remembers a part of that time only
 )
 
-// Stop reasons: why an attempt or a step is being ended (stop_reason of JobRecord, StepRecord, StepOrder and ExitRecord). They are in logs
-// and messages, so an administrator reads them.
+// Stop reasons: why an attempt or a step is being ended (stop_reason of JobRecord, StepRecord, StepOrder and ExitRecord). They
+// appear in logs and messages for administrators.
 const (
 	StopCancel          = "cancel"
 	StopTimeout         = "timeout"
@@ -32,11 +32,11 @@ const (
 	StopSpecialExit     = "specialexit"
 	StopRequeueExit     = "requeueexit"     // its script ended with a code of RequeueExit
 	StopRequeueExitHold = "requeueexithold" // likewise RequeueExitHold
-	StopCron            = "cron"            // it is the job of a crontab line, and waits for the next time
-	StopUnknown         = "unknown"         // the controller does not know the attempt that a node has
+	StopCron            = "cron"            // it belongs to a crontab line and waits for its next time
+	StopUnknown         = "unknown"         // the controller does not know this attempt of a node
 )
 
-// Requeues reports whether an attempt that is ended for this reason may go back into the queue (StopState says whether it does).
+// Requeues reports whether an attempt ended for this reason may be requeued (JobRecord.stop_state decides).
 func Requeues(stop string) bool {
 	switch stop {
 	case StopRequeue, StopRequeueHold, StopSpecialExit, StopNodeFail, StopProlog, StopPrologSlurmctld, StopLaunch, StopPreempt,
@@ -46,7 +46,7 @@ func Requeues(stop string) bool {
 	return false
 }
 
-// Reasons of jobs that are compared, as squeue shows them.
+// Job reasons that the code compares, as squeue shows them.
 const (
 	ReasonHeldUser         = "JobHeldUser"
 	ReasonHeldAdmin        = "JobHeldAdmin"

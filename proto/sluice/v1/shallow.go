@@ -5,8 +5,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// ShallowCopy copies the set fields of a message into a new one, and those that this release does not know; lists and messages inside are
-// shared, as immutable records allow. The records that are copied most often have a faster Shallow of their own (encode.gen.go).
+// ShallowCopy copies the set fields of a message, including unknown ones, into a new one. Nested lists and messages are shared,
+// which is safe because records are immutable. The most frequently copied records have a faster Shallow of their own
+// (encode.gen.go).
 func ShallowCopy[M proto.Message](src M) M {
 	dst := src.ProtoReflect().New()
 	src.ProtoReflect().Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {

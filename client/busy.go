@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// The controller refuses a call that it has no room for (msg.CodeRateLimited), most often because of what else the same user asks for at
-// that moment, and has then done nothing of it. Every call of every command waits and is made again, for as long as it takes: what was
-// asked for is not lost because others were asked for as well.
+// The controller rejects a call for which it has no room (msg.CodeRateLimited), mostly because of other calls of the same user,
+// without having done any of it. Every command repeats such calls for as long as it takes: a request must not fail because of
+// concurrent ones.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = time.Second
@@ -20,8 +20,8 @@ const (
 
 func isBusy(err error) bool { return msg.Code(ProblemOf(err).GetCode()) == msg.CodeRateLimited }
 
-// patiently makes a call until the controller has room for it, or ctx ends. Between two attempts it has no connection, as these are among
-// what there may be too many of.
+// patiently makes a call until the controller has room for it, or ctx ends. It holds no connection between attempts, because
+// connections may be what there are too many of.
 func (c *calls) patiently(ctx context.Context, call func() error) error {
 	var waited time.Duration
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
@@ -44,7 +44,7 @@ func (c *calls) patiently(ctx context.Context, call func() error) error {
 		if tell != nil {
 			tell(ProblemOf(err))
 		}
-		d := pause/2 + rand.N(pause) // not all at once
+		d := pause/2 + rand.N(pause) // spread the attempts
 		waited += d
 		t := time.NewTimer(d)
 		select {
@@ -56,7 +56,7 @@ func (c *calls) patiently(ctx context.Context, call func() error) error {
 	}
 }
 
-// patiently is for calls that are more than one of the ControllerAPI's.
+// patiently is for operations that consist of several calls.
 func (c *Client) patiently(ctx context.Context, call func() error) error {
 	if calls, ok := c.ControllerAPIClient.(*calls); ok {
 		return calls.patiently(ctx, call)
@@ -64,8 +64,8 @@ func (c *Client) patiently(ctx context.Context, call func() error) error {
 	return call()
 }
 
-// Waiting says, before the first call, whom to tell once when the controller has had no room for a call for some seconds, and which limit
-// it names. The call goes on.
+// Waiting sets a function to call once if the controller has had no room for a call for some seconds, with the limit that it names.
+// The call continues. Use it before the first call.
 func (c *Client) Waiting(tell func(*msg.Problem)) {
 	if calls, ok := c.ControllerAPIClient.(*calls); ok {
 		calls.told = tell

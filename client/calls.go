@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/wire"
 )
 
-// idleConns is how many connections are kept for later calls, idleFor how long: the controller closes those that lie idle for longer.
+// idleConns is the number of connections kept for later calls, idleFor for how long: the controller closes connections that are
+// idle for longer.
 const (
 	idleConns = 4
 	idleFor   = 10 * time.Second
@@ -21,9 +22,9 @@ type idleConn struct {
 	since time.Time
 }
 
-// calls makes the calls of the ControllerAPI (calls.gen.go). Each has a connection for itself until its answer has been read;
-// then the next call takes it over, so that a program that makes one call after another uses one connection. Many calls on one
-// connection at once, as ttrpc allows, would need a goroutine that hands the answers out, which a command should not pay for.
+// calls makes the calls of the ControllerAPI (calls.gen.go). Each has exclusive use of a connection until its answer has been read;
+// then the next call takes over the connection, so sequential calls share one. Concurrent calls on one connection, as ttrpc allows,
+// would require a goroutine that dispatches the answers, which a command should not pay for.
 type calls struct {
 	socket string
 
@@ -38,7 +39,7 @@ func newCalls(socket string, first *wire.Conn) *calls {
 	return &calls{socket: socket, idle: []idleConn{{first, time.Now()}}, busy: map[*wire.Conn]bool{}}
 }
 
-// take gives a connection that no other call uses.
+// take returns a connection that no other call uses.
 func (c *calls) take() (*wire.Conn, error) {
 	if conn, err := c.takeIdle(); conn != nil || err != nil {
 		return conn, err
@@ -75,7 +76,7 @@ func (c *calls) takeIdle() (*wire.Conn, error) {
 	return nil, nil
 }
 
-// give takes a connection back when its call has ended.
+// give returns a connection after its call has ended.
 func (c *calls) give(conn *wire.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +101,7 @@ func (c *calls) close() {
 	c.idle, c.busy = nil, nil
 }
 
-// pointer is a *M that is a message.
+// pointer is a *M that implements msg.Message.
 type pointer[M any] interface {
 	*M
 	msg.Message
@@ -132,7 +133,7 @@ func decoded[R any, P pointer[R]](answer string, err error) (*R, error) {
 	return r, nil
 }
 
-// download makes a call that is answered by several messages. It waits for the first of them, which may be a refusal.
+// download makes a call that is answered by several messages. It waits for the first one, which may be an error.
 func download[R any, P pointer[R]](ctx context.Context, c *calls, method string, req msg.Message) (msg.Stream[R], error) {
 	var s *stream[R, P]
 	err := c.patiently(ctx, func() error {
@@ -158,7 +159,7 @@ func download[R any, P pointer[R]](ctx context.Context, c *calls, method string,
 	return s, nil
 }
 
-// stream gives its connection back at its end.
+// stream returns its connection at the end.
 type stream[R any, P pointer[R]] struct {
 	calls    *calls
 	conn     *wire.Conn
@@ -190,7 +191,7 @@ func (s *stream[R, P]) receive() (string, error) {
 	return m, err
 }
 
-// upload makes a call whose request goes in several messages.
+// upload makes a call with a request of several messages.
 func upload[M, R any, PM pointer[M], P pointer[R]](ctx context.Context, c *calls, method string) (msg.Upload[M, R], error) {
 	conn, err := c.take()
 	if err != nil {

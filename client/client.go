@@ -8,8 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/wire"
 )
 
-// Client is a way to the controller. All methods may be called from many goroutines at once. The embedded interface may be
-// replaced by a test double.
+// Client connects to the controller. All methods may be called concurrently. A test double may replace the embedded interface.
 type Client struct {
 	msg.ControllerAPIClient
 }
@@ -34,29 +33,29 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// ConnectError says that no controller answers on the socket.
+// ConnectError means that no controller answers on the socket.
 type ConnectError = wire.ConnectError
 
-// MayReturn reports whether err says that nobody listens where a controller has been: its socket is there, or the folder in which it
-// would be.
+// MayReturn reports whether err means that a controller has been there, but is not listening now: its socket exists, or the
+// directory for it.
 func MayReturn(err error) bool { return wire.MayReturn(err) }
 
 // MessageTimeoutS is how long commands that change something try to reach the controller: MessageTimeout of slurm.conf(5).
 func MessageTimeoutS(getenv func(string) string) int { return wire.MessageTimeoutS(getenv) }
 
-// ConfPath says where this host's slurm.conf is: SLURM_CONF, wire.DefaultConf, or what the node daemon has fetched.
+// ConfPath returns the path of this host's slurm.conf: SLURM_CONF, wire.DefaultConf, or that fetched by the node daemon.
 func ConfPath(getenv func(string) string) string { return wire.ConfPath(getenv) }
 
-// SocketPath says where the controller of this host listens: $SLUICE_SOCKET, else beside slurm.conf, else below /run/sluice with the
-// ClusterName of slurm.conf.
+// SocketPath returns the controller's socket for this host: $SLUICE_SOCKET, else beside slurm.conf, else below /run/sluice-ctld or
+// /run/sluice by the ClusterName of slurm.conf.
 func SocketPath(getenv func(string) string) (string, error) { return wire.SocketPath(getenv) }
 
-// Settings reads some keys of slurm.conf.
+// Settings returns the values of some keys of slurm.conf.
 func Settings(getenv func(string) string, names ...string) []string {
 	return wire.Settings(getenv, names...)
 }
 
-// ProblemOf returns what the controller refused a call with, or nil when err does not come from its decision.
+// ProblemOf returns the reason for which the controller rejected a call, or nil if err has another cause.
 func ProblemOf(err error) *msg.Problem {
 	var r *wire.Refusal
 	if errors.As(err, &r) {
@@ -68,23 +67,22 @@ func ProblemOf(err error) *msg.Problem {
 // Text is the message of an error that a call returned.
 func Text(err error) string { return err.Error() }
 
-// Lacks reports whether err says that the controller does not know the call: it is of an older release.
+// Lacks reports whether err means that the controller does not know the call, because it is of an older release.
 func Lacks(err error) bool {
 	var r *wire.Refusal
 	return errors.As(err, &r) && r.Code == codeUnimplemented
 }
 
-// codeUnimplemented is that of google.rpc.
+// codeUnimplemented is google.rpc's UNIMPLEMENTED.
 const codeUnimplemented = 12
 
-// Broken reports whether err means that the connection ended before the answer came, so that nobody knows whether the call
-// took effect.
+// Broken reports whether err means that the connection ended before the answer: the call may or may not have taken effect.
 func Broken(err error) bool { return wire.Broken(err) }
 
-// Away reports whether err says that the daemon of this host does not reach the controller: the call has not been made.
+// Away reports whether err means that this host's daemon cannot reach the controller: the call was not made.
 func Away(err error) bool { return wire.Away(err) }
 
-// Silent reports whether err means that the controller took the call and said nothing for MessageTimeout.
+// Silent reports whether err means that the controller accepted the call and then was silent for MessageTimeout.
 func Silent(err error) bool {
 	var te *wire.TimeoutError
 	return errors.As(err, &te)

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// onePieceBytes is the size up to which a request travels as one message.
+	// onePieceBytes is the maximum size of a request in one message.
 	onePieceBytes = 2 << 20
-	// chunkBytes is the size of the pieces of a longer one.
+	// chunkBytes is the size of the pieces of a larger one.
 	chunkBytes = 1 << 20
 )
 
-// SubmitJob submits in one message or, when script and environment are too large for one, in pieces. A request that is sent
-// again with the same request id is the same job.
+// SubmitJob submits in one message or, if script and environment are too large, in pieces. A request that is repeated with the same
+// request id is the same job.
 func (c *Client) SubmitJob(ctx context.Context, req *msg.SubmitRequest) (*msg.SubmitReply, error) {
 	data := req.Marshal()
 	if len(data) <= onePieceBytes {

@@ -11,21 +11,21 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// ArrayUse adds up what seff says of the tasks of an array.
+// ArrayUse sums up seff's figures for the tasks of an array.
 type ArrayUse struct {
-	Records int // that were added
+	Records int // number of records added
 	head    []byte
 	states  map[string]uint64
 	tasks   uint64
 
-	ran, cpu, core       uint64 // tasks that held something; seconds used, and held
+	ran, cpu, core       uint64 // tasks that held resources; CPU seconds used and held
 	wall, longest        int64
-	memUsed, mem, worst  uint64 // KiB, and the most that one task used
+	memUsed, mem, worst  uint64 // KiB, and the maximum of one task
 	gpuSeconds, measured float64
 	gpuUsed              float64
 }
 
-// Add adds a task, or the record of those that have not begun.
+// Add adds a task, or the record of the tasks that have not begun.
 func (a *ArrayUse) Add(c *Context, j *msg.JobRecord) {
 	r := Row{JobRecord: j, all: Together(j, c.MadeFor(j))}
 	if a.Records++; a.Records == 1 {

@@ -12,18 +12,18 @@ import (
 // Column is a field with its width.
 type Column struct {
 	*Field
-	Width int // bytes; negative: to the left
+	Width int // bytes; negative: left-aligned
 }
 
-// Table is what is printed of rows: columns, or texts with a separator between them.
+// Table is the layout of rows: columns, or texts with a separator.
 type Table struct {
 	Columns []Column
-	// Parsable: texts with Separator between them, and with Trailing behind the last one as well; columns of fixed width otherwise.
+	// Parsable: texts separated by Separator, with Trailing also after the last one; otherwise columns of fixed width.
 	Parsable, Trailing bool
 	Separator          string
 }
 
-// The formats that options stand for (sacct(1), -b and -l), and what is shown without any.
+// The formats of options (sacct(1), -b and -l), and the default.
 const (
 	DefaultFormat = "jobid,jobname,partition,account,alloccpus,state,exitcode"
 	BriefFormat   = "jobid,state,exitcode"
@@ -34,7 +34,7 @@ const (
 		"tresusageinminnode,tresusageinmintask,tresusageintot,tresusageoutmax,tresusageoutmaxnode,tresusageoutmaxtask,tresusageoutave,tresusageouttot"
 )
 
-// maxColumn bounds a column; a wider one would only fill memory.
+// maxColumn bounds the width of a column, which costs memory.
 const maxColumn = 1 << 16
 
 // FieldError is a field that does not exist.
@@ -42,8 +42,8 @@ type FieldError struct{ Name string }
 
 func (e *FieldError) Error() string { return fmt.Sprintf("Invalid field requested: %q", e.Name) }
 
-// Parse reads a list of fields, "jobid%20,state%-12,all". Names may be cut, the first field that begins so is meant. Blanks may
-// stand before a name. An empty name ends the list, as in Slurm.
+// Parse reads a list of fields, "jobid%20,state%-12,all". Names may be abbreviated; the first matching field wins. Blanks may
+// precede a name. As in Slurm, an empty name ends the list.
 func Parse(list string) ([]Column, error) { return parse(fields(), list) }
 
 func parse(all []Field, list string) ([]Column, error) {
@@ -74,7 +74,7 @@ func parse(all []Field, list string) ([]Column, error) {
 	return columns, nil
 }
 
-// lookup finds the field that a name, or the beginning of one, means; exact names first, so that a newer field can be had.
+// lookup finds a field by name or abbreviation; exact names take precedence, so that newer fields can be reached.
 func lookup(all []Field, name string) *Field {
 	for i := range all {
 		if strings.EqualFold(all[i].Name, name) {
@@ -89,8 +89,7 @@ func lookup(all []Field, name string) *Field {
 	return nil
 }
 
-// columnWidth reads the number that follows a %, whatever stands behind it; what is no number is 0, which leaves nothing of the column but
-// its blank.
+// columnWidth reads the number after a % and ignores the rest. Without a number it is 0, which leaves only the column's blank.
 func columnWidth(s string) int {
 	end := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '-' })
 	if end < 0 {
@@ -103,7 +102,7 @@ func columnWidth(s string) int {
 	return max(min(n, maxColumn), -maxColumn)
 }
 
-// Names are the fields in the order of --helpformat.
+// Names returns the fields in the order of --helpformat.
 func Names() (names []string) {
 	for _, f := range fields() {
 		names = append(names, f.Name)
@@ -111,7 +110,7 @@ func Names() (names []string) {
 	return names
 }
 
-// AppendHeader appends the lines above the rows.
+// AppendHeader appends the header lines.
 func (t *Table) AppendHeader(b []byte) []byte {
 	if t.Parsable {
 		for i, c := range t.Columns {
@@ -150,7 +149,7 @@ func (t *Table) separate(b []byte, i int) []byte {
 	return b
 }
 
-// appendCell pads a text to a width, or cuts it; marked: a cut is shown by a + at the end.
+// appendCell pads or cuts a text to a width; with marked, a cut text ends with a +.
 func appendCell(b []byte, text string, width int, marked bool) []byte {
 	left := width < 0
 	width = max(width, -width)
@@ -176,11 +175,11 @@ func appendCell(b []byte, text string, width int, marked bool) []byte {
 // Head is a column of a table whose rows are texts.
 type Head struct {
 	Name  string
-	Width int    // negative: to the left
-	Key   string // the caller's
+	Width int    // negative: left-aligned
+	Key   string // for the caller
 }
 
-// AppendHeads and AppendTexts are AppendHeader and AppendRow for such tables.
+// AppendHeads and AppendTexts are AppendHeader and AppendRow for tables of texts.
 func (t *Table) AppendHeads(b []byte, heads []Head) []byte {
 	h := &Table{Parsable: t.Parsable, Separator: t.Separator, Trailing: t.Trailing}
 	for _, head := range heads {

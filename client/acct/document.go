@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// WriteJob writes a job with its steps as Slurm's data_parser v0.0.42 does (slurmdb_job). rows begins with the job's own.
+// WriteJob writes a job with its steps as Slurm's data_parser v0.0.42 does (slurmdb_job). The first row is the job's own.
 func WriteJob(w *jsonout.Writer, c *Context, rows []Row) {
 	j := rows[0]
 	s := j.GetSpec()
@@ -105,7 +105,7 @@ func WriteJob(w *jsonout.Writer, c *Context, rows []Row) {
 	w.End()
 }
 
-// exitStatus is the wait status that ExitCode shows.
+// exitStatus is the wait status shown by ExitCode.
 func (r Row) exitStatus() uint32 {
 	if r.exitCode() == "0:0" {
 		return 0

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// AppendEfficiency appends what seff prints of a job.
+// AppendEfficiency appends seff's output for a job.
 func AppendEfficiency(b []byte, c *Context, j *msg.JobRecord) []byte {
 	r := Row{JobRecord: j, all: Together(j, c.MadeFor(j))}
 	line := func(key, text string, args ...any) {
@@ -68,7 +68,7 @@ func percent(part, whole float64) string {
 	return fmt.Sprintf("%.2f%%", 100*part/whole)
 }
 
-// kib writes memory as seff does: "1.50 GB".
+// kib formats memory as seff does: "1.50 GB".
 func kib(v uint64) string {
 	value, unit := float64(v), 0
 	for value >= 1024 && unit < 4 {
@@ -92,7 +92,7 @@ func (r Row) appendMemory(b []byte) []byte {
 	return fmt.Appendf(b, "Memory Efficiency: %s of %s\n", percent(float64(used), float64(held)), kib(held))
 }
 
-// appendGPUs says what became of the GPUs. A figure that no driver says is n/a and never 0.
+// appendGPUs appends the use of the GPUs. A figure that the driver does not provide is n/a, never 0.
 func (r Row) appendGPUs(b []byte, wall int64) []byte {
 	n, shards, types := r.gpus()
 	if n == 0 {
@@ -135,12 +135,12 @@ func appendKnown(b []byte, key string, known bool, text string) []byte {
 	return append(b, key+": "+text+"\n"...)
 }
 
-// gpus is how many GPUs the job held, or had shards of, and of which types.
+// gpus returns the number of GPUs that the job held or had shards of, the number of shards, and the types.
 func (r Row) gpus() (n, shards int, types string) {
 	seen := map[string]bool{}
 	var names []string
 	for _, a := range r.GetAlloc() {
-		of := map[string]bool{} // GPUs of this node that the job has shards of
+		of := map[string]bool{} // GPUs of the node of which the job has shards
 		for _, d := range a.GetDevices() {
 			switch {
 			case d.GetShare() > 0:

@@ -10,21 +10,21 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// Field is a column: its name, how wide it is (negative: to the left) and its text.
+// Field is a column: its name, width (negative: left-aligned) and text.
 type Field struct {
 	Name  string
 	Width int
 	Text  func(c *Context, r Row) string
-	// Newer fields are those that a 22.05 does not have; they are found after the others.
+	// Newer fields do not exist in 22.05; they are looked up after the others.
 	Newer bool
 }
 
 type get = func(c *Context, r Row) string
 
-// both is for fields that a job and its steps have.
+// both makes a field of jobs and steps.
 func both(f func(r Row) string) get { return func(_ *Context, r Row) string { return f(r) } }
 
-// job is for fields that only the job's line has.
+// job makes a field of the job's line only.
 func job(f func(c *Context, r Row) string) get {
 	return func(c *Context, r Row) string {
 		if r.Step != "" {
@@ -34,12 +34,12 @@ func job(f func(c *Context, r Row) string) get {
 	}
 }
 
-// spec is for what a job was submitted with.
+// spec makes a field of the job's specification.
 func spec(f func(*msg.JobSpec) string) get {
 	return job(func(_ *Context, r Row) string { return f(r.GetSpec()) })
 }
 
-// step is for fields that only the lines of steps have.
+// step makes a field of the steps' lines only.
 func step(f func(c *Context, r Row) string) get {
 	return func(c *Context, r Row) string {
 		if r.Step == "" {
@@ -53,7 +53,7 @@ func number(n uint64) string { return strconv.FormatUint(n, 10) }
 
 func fixed(s string) get { return func(*Context, Row) string { return s } }
 
-// freq is for the frequencies of processors, which are left to the kernel.
+// freq is for processor frequencies, which are left to the kernel.
 func freq(c *Context, r Row) string {
 	if r.Step == "" || r.made != nil {
 		return "Unknown"
@@ -65,7 +65,7 @@ func when(c *Context, ns int64) string {
 	return string(c.AppendTime(nil, ns, "Unknown"))
 }
 
-// FieldNames are the names of all columns.
+// FieldNames returns the names of all columns.
 func FieldNames() (names []string) {
 	for _, f := range fields() {
 		names = append(names, f.Name)
@@ -73,7 +73,7 @@ func FieldNames() (names []string) {
 	return names
 }
 
-// fields are all columns, in the order of sacct --helpformat: the first whose name begins as asked for is meant.
+// fields returns all columns, in the order of sacct --helpformat, which decides between matches of an abbreviation.
 func fields() []Field {
 	list := []Field{
 		{Name: "Account", Width: 10, Text: both(func(r Row) string { return or(r.GetSpec().GetAccount(), DefaultAccount) })},
@@ -130,7 +130,7 @@ func fields() []Field {
 	return append(list, newerFields()...)
 }
 
-// placeFields are those from N to W, without what was used.
+// placeFields returns the fields from N to W without those of usage.
 func placeFields() []Field {
 	return []Field{
 		{Name: "NCPUS", Width: 10, Text: both(func(r Row) string { return number(r.cpus()) })},
@@ -209,7 +209,7 @@ func or(s, unset string) string {
 	return s
 }
 
-// name is what the job or step is called.
+// name is the name of the job or step.
 func (r Row) name() string {
 	switch {
 	case r.made != nil:
@@ -246,15 +246,15 @@ func allocTres(c *Context, r Row) string {
 	return c.Tres(list)
 }
 
-// derived is the highest exit code of steps; the batch script is not counted (sacct(1)).
+// derived is the highest exit code of the steps, without the batch script's (sacct(1)).
 func derived(_ *Context, r Row) string {
-	if r.stopped() && r.GetDerivedStatus() < 0x100 { // the signal with which all of it was ended
+	if r.stopped() && r.GetDerivedStatus() < 0x100 { // the signal that ended the whole job
 		return format.ExitCode(0)
 	}
 	return format.ExitCode(r.GetDerivedStatus())
 }
 
-// flags says who started the job; the second word is spelled as a 22.05 does.
+// flags says which scheduler started the job; the second word has 22.05's spelling.
 func flags(_ *Context, r Row) string {
 	if r.GetScheduler() == "" || len(r.GetAlloc()) == 0 {
 		return "StartRecieved"
@@ -289,7 +289,7 @@ func partition(_ *Context, r Row) string {
 	return r.GetPartition()
 }
 
-// reqCPUs is how many CPUs were asked for.
+// reqCPUs is the number of CPUs requested.
 func (r Row) reqCPUs() uint64 {
 	if r.Step != "" {
 		return r.cpus()
@@ -304,7 +304,7 @@ func (r Row) reqCPUs() uint64 {
 	return r.cpus()
 }
 
-// reqMem is the memory that was asked for in all, as in the mem of ReqTRES.
+// reqMem is the total memory requested, as in the mem of ReqTRES.
 func reqMem(c *Context, r Row) string {
 	list := c.Tres(r.GetReqTres())
 	for part := range strings.SplitSeq(list, ",") {
@@ -315,7 +315,7 @@ func reqMem(c *Context, r Row) string {
 	return "0"
 }
 
-// planned is how long the job waited from its eligible time on, in seconds; negative: it was never eligible in time.
+// planned is how long the job waited since its eligible time, in seconds; negative if it never became eligible.
 func (r Row) planned(c *Context) int64 {
 	if r.GetEligibleNs() == 0 {
 		return 0

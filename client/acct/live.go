@@ -8,14 +8,14 @@ import (
 	"github.com/sluice-hpc/sluice/conf/jobid"
 )
 
-// LiveFormat is what sstat shows without -o.
+// LiveFormat is sstat's default format.
 const LiveFormat = "jobid,maxvmsize,maxvmsizenode,maxvmsizetask,avevmsize,maxrss,maxrssnode,maxrsstask,averss,maxpages,maxpagesnode,maxpagestask,avepages," +
 	"mincpu,mincpunode,mincputask,avecpu,ntasks,avecpufreq,reqcpufreqmin,reqcpufreqmax,reqcpufreqgov,consumedenergy,maxdiskread,maxdiskreadnode,maxdiskreadtask," +
 	"avediskread,maxdiskwrite,maxdiskwritenode,maxdiskwritetask,avediskwrite,tresusageinave,tresusageinmax,tresusageinmaxnode,tresusageinmaxtask,tresusageinmin," +
 	"tresusageinminnode,tresusageinmintask,tresusageintot,tresusageoutave,tresusageoutmax,tresusageoutmaxnode,tresusageoutmaxtask,tresusageoutmin," +
 	"tresusageoutminnode,tresusageoutmintask,tresusageouttot"
 
-// liveNames are the fields that sstat has, in the order of its --helpformat.
+// liveNames are the fields of sstat, in the order of its --helpformat.
 const liveNames = "AveCPU AveCPUFreq AveDiskRead AveDiskWrite AvePages AveRSS AveVMSize ConsumedEnergy ConsumedEnergyRaw JobID " +
 	"MaxDiskRead MaxDiskReadNode " +
 	"MaxDiskReadTask MaxDiskWrite MaxDiskWriteNode MaxDiskWriteTask MaxPages MaxPagesNode MaxPagesTask MaxRSS MaxRSSNode MaxRSSTask " +
@@ -26,10 +26,10 @@ const liveNames = "AveCPU AveCPUFreq AveDiskRead AveDiskWrite AvePages AveRSS Av
 	"TRESUsageOutMax " +
 	"TRESUsageOutMaxNode TRESUsageOutMaxTask TRESUsageOutMin TRESUsageOutMinNode TRESUsageOutMinTask TRESUsageOutTot"
 
-// LiveNames are the fields of sstat.
+// LiveNames returns the fields of sstat.
 func LiveNames() []string { return strings.Fields(liveNames) }
 
-// liveFields are the fields of sstat: those of sacct with its ids, and what only a running step has.
+// liveFields returns the fields of sstat: those of sacct with the same names, and those that only running steps have.
 func liveFields() (list []Field) {
 	all := fields()
 	for _, name := range LiveNames() {
@@ -63,7 +63,8 @@ func liveFields() (list []Field) {
 // ParseLive is Parse for sstat.
 func ParseLive(list string) ([]Column, error) { return parse(liveFields(), list) }
 
-// LiveRows puts what nodes say of running steps together: one row a step, in order of jobs; made are those that srun has made, by job.
+// LiveRows combines the nodes' reports on running steps into one row per step, in the order of jobs; made are the steps created by
+// srun, by job.
 func LiveRows(list []*msg.StepUsage, made map[uint32][]*msg.StepRecord) (rows []Row) {
 	for _, u := range list {
 		id, step := u.GetKey().GetJobId(), jobid.StepName(u.GetKey().GetStep())
@@ -81,7 +82,7 @@ func LiveRows(list []*msg.StepUsage, made map[uint32][]*msg.StepRecord) (rows []
 	return rows
 }
 
-// LiveRowsByNode are a row for each node of each step (sstat --pidformat).
+// LiveRowsByNode returns a row per node of each step (sstat --pidformat).
 func LiveRowsByNode(list []*msg.StepUsage) (rows []Row) {
 	for _, u := range list {
 		rows = append(rows, Row{JobRecord: &msg.JobRecord{Id: u.GetKey().GetJobId(), BatchHost: u.GetNode(), NodeList: u.GetNode(),

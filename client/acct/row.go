@@ -1,5 +1,5 @@
-// Package acct builds the rows and columns of sacct from accounting records: one row for each job and one for each of
-// its steps. Columns print what Slurm 22.05 prints (client/cli/testdata/sacct); newer fields follow sacct(1) of 25.11.
+// Package acct builds the rows and columns of sacct from accounting records: one row per job and one per step. Columns follow the
+// output of Slurm 22.05 (client/cli/testdata/sacct); newer fields follow sacct(1) of 25.11.
 package acct
 
 import (
@@ -14,33 +14,33 @@ import (
 // Row is one line of sacct: an attempt of a job, or a step of it.
 type Row struct {
 	*msg.JobRecord
-	Step string // "", "batch", "extern", or the number of a step that srun has made
+	Step string // "", "batch", "extern", or the number of a step created by srun
 	made *msg.StepRecord
-	all  []*msg.StepUsage // of a job: what it used with its steps, by node
-	live bool             // its usage is that of the step alone: what nodes say of it while it runs
-	// whole: the line of a job whose steps have lines of their own, which have the figures that it then lacks.
+	all  []*msg.StepUsage // of a job: usage including its steps, by node
+	live bool             // Usage is that of this running step alone, as reported by nodes
+	// whole: the line of a job whose steps have lines of their own. Those have the usage, this line does not.
 	whole bool
 }
 
-// DefaultAccount is the account of jobs that name none.
+// DefaultAccount is the account of jobs without one.
 const DefaultAccount = "root"
 
-// Context is what columns depend on besides their row.
+// Context is the input of columns in addition to the row.
 type Context struct {
 	format.Context
-	Units  byte // --units: one of KMGTP, 0 = each figure in its own
-	Extern bool // each job has an extern step
-	// Made are the steps that srun has made, by the attempt that they are of; by id.
+	Units  byte // --units: one of KMGTP, 0 = each figure in a suitable unit
+	Extern bool // every job has an extern step
+	// Made are the steps created by srun, by attempt, in the order of ids.
 	Made map[Attempt][]*msg.StepRecord
-	// Since and Until cut start and end (-T), in nanoseconds; 0 = not.
+	// Since and Until cut start and end (-T), in nanoseconds; 0 = no cut.
 	Since, Until int64
 	GroupOf      func(gid uint32) string
 }
 
-// Attempt is one of a job's.
+// Attempt identifies an attempt of a job.
 type Attempt struct{ Job, Number uint32 }
 
-// MadeFor are the steps that srun has made in an attempt.
+// MadeFor returns the steps created by srun in an attempt.
 func (c *Context) MadeFor(j *msg.JobRecord) []*msg.StepRecord {
 	return c.Made[Attempt{j.GetId(), j.GetAttempt()}]
 }
@@ -48,7 +48,7 @@ func (c *Context) MadeFor(j *msg.JobRecord) []*msg.StepRecord {
 // now is the controller's clock, in nanoseconds.
 func (c *Context) now() int64 { return c.Now.UnixNano() }
 
-// Rows are the lines of an attempt; steps is false for -X.
+// Rows returns the lines of an attempt; steps is false for -X.
 func Rows(j *msg.JobRecord, c *Context, steps bool) []Row {
 	made := c.MadeFor(j)
 	rows := []Row{{JobRecord: j, all: Together(j, made)}}
@@ -68,8 +68,8 @@ func Rows(j *msg.JobRecord, c *Context, steps bool) []Row {
 	return rows
 }
 
-// elsewhere: a node without the batch script has reported what was used there, the GPUs it gave for instance: the figures of an extern
-// step, which the job then has even where none was asked for.
+// elsewhere reports whether a node other than the batch host reported usage, for instance of its GPUs. The job then has an extern
+// step to show it, even if none was requested.
 func elsewhere(j *msg.JobRecord) bool {
 	return slices.ContainsFunc(j.GetUsage(), func(u *msg.StepUsage) bool { return u.GetNode() != j.GetBatchHost() })
 }
@@ -78,7 +78,7 @@ func ended(j *msg.JobRecord) bool {
 	return j.GetState().Terminal() || j.GetStateFlags()&msg.JobRequeued != 0
 }
 
-// start is when the row began, 0 = not yet. A job that ended before it could start did so at its end.
+// start is the start of the row, 0 = not started. A job that ended before it started has its end instead.
 func (r Row) start(c *Context) int64 {
 	ns := r.GetStartNs()
 	switch {
@@ -95,7 +95,7 @@ func (r Row) start(c *Context) int64 {
 	return ns
 }
 
-// end is when the row ended, 0 = not yet.
+// end is the end of the row, 0 = not ended.
 func (r Row) end(c *Context) int64 {
 	ns := int64(0)
 	switch {
@@ -103,7 +103,7 @@ func (r Row) end(c *Context) int64 {
 		ns = r.made.GetEndNs()
 	case r.Step == "batch" && r.GetBatchEndNs() != 0:
 		ns = r.GetBatchEndNs()
-		if !r.stopped() { // whose script may take until KillWait, when the job has ended
+		if !r.stopped() { // otherwise the script may outlive the job's end, up to KillWait
 			ns = min(ns, r.jobEnd())
 		}
 	case ended(r.JobRecord):
@@ -115,7 +115,7 @@ func (r Row) end(c *Context) int64 {
 	return ns
 }
 
-// stopped: the job was told to end, and its end is when that was.
+// stopped reports whether the job was told to end. Its end is then the time of that order.
 func (r Row) stopped() bool {
 	switch r.GetState() {
 	case msg.JobState_JOB_CANCELLED, msg.JobState_JOB_TIMEOUT, msg.JobState_JOB_PREEMPTED:
@@ -131,7 +131,7 @@ func (r Row) jobEnd() int64 {
 	return r.GetBatchEndNs()
 }
 
-// suspended is how long the row has been suspended, in seconds.
+// suspended is how long the row was suspended, in seconds.
 func (r Row) suspended(c *Context) int64 {
 	ns := r.GetSuspendedNs()
 	if r.made != nil {
@@ -143,7 +143,7 @@ func (r Row) suspended(c *Context) int64 {
 	return max(ns, 0) / int64(time.Second)
 }
 
-// elapsed is how long the row has run, in seconds, without suspensions.
+// elapsed is the run time of the row, in seconds, without suspensions.
 func (r Row) elapsed(c *Context) int64 {
 	from, to := r.start(c), r.end(c)
 	if from == 0 {
@@ -152,12 +152,12 @@ func (r Row) elapsed(c *Context) int64 {
 	if to == 0 {
 		to = c.now()
 	}
-	// Seconds are counted as the clock shows them: start, end and elapsed must agree in the table.
+	// Count whole seconds of the clock: start, end and elapsed must agree in the table.
 	return max(to/int64(time.Second)-from/int64(time.Second)-r.suspended(c), 0)
 }
 
-// usage is what the row used: a step that srun has made what its nodes say of it, the batch step all else that was used on the batch host,
-// the extern step what else was used on the other nodes, the job all of it.
+// usage is the usage of the row. A step created by srun has the usage that its nodes report, the batch step all other usage on the
+// batch host, the extern step all other usage on the other nodes, and the job all of it.
 func (r Row) usage() (list []*msg.StepUsage) {
 	switch {
 	case r.live:
@@ -183,7 +183,7 @@ func (r Row) cpu() (user, system uint64) {
 	return user, system
 }
 
-// cpus is how many CPUs the row has, or asks for while it has none.
+// cpus is the number of CPUs of the row, or requested while it has none.
 func (r Row) cpus() uint64 {
 	if r.made != nil {
 		return uint64(r.made.GetNumCpus())
@@ -194,7 +194,7 @@ func (r Row) cpus() uint64 {
 	return uint64(max(r.GetNumCpus(), 1))
 }
 
-// share is the job's part of the batch host.
+// share is the job's allocation on the batch host.
 func (r Row) share() *msg.NodeAlloc {
 	for _, a := range r.GetAlloc() {
 		if a.GetNode() == r.GetBatchHost() {
@@ -204,7 +204,7 @@ func (r Row) share() *msg.NodeAlloc {
 	return &msg.NodeAlloc{}
 }
 
-// tasks of a step: the batch script is one, extern is one on each node.
+// tasks of a step: the batch script counts as one, extern as one per node.
 func (r Row) tasks() uint64 {
 	if r.made != nil {
 		return uint64(r.made.GetNumTasks())
@@ -212,7 +212,7 @@ func (r Row) tasks() uint64 {
 	return max(r.nodes(), 1)
 }
 
-// nodes is how many nodes the row has.
+// nodes is the number of nodes of the row.
 func (r Row) nodes() uint64 {
 	switch {
 	case r.made != nil:

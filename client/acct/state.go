@@ -23,10 +23,10 @@ func (r Row) State() string {
 	return s
 }
 
-// baseState is a job's base state: accounting knows no COMPLETING and no CONFIGURING.
+// baseState is a job's base state: accounting has neither COMPLETING nor CONFIGURING.
 func baseState(j *msg.JobRecord) string { return strings.TrimPrefix(j.GetState().String(), "JOB_") }
 
-// stepState is how the batch script ended by itself: a signal or an order of the controller makes it CANCELLED, as in Slurm.
+// stepState is the final state of a step. As in Slurm, a batch script ended by a signal or by the controller is CANCELLED.
 func (r Row) stepState() string {
 	if r.made != nil {
 		return r.madeState()
@@ -52,8 +52,7 @@ func (r Row) stepState() string {
 	return "COMPLETED"
 }
 
-// madeState is how a step ended that srun has made: that of a step whose tasks did not end well is FAILED, or CANCELLED when a signal did
-// it.
+// madeState is the final state of a step created by srun: FAILED if its tasks failed, CANCELLED if a signal ended them.
 func (r Row) madeState() string {
 	s := strings.TrimPrefix(r.made.GetState().String(), "JOB_")
 	if r.made.GetState() == msg.JobState_JOB_RUNNING && r.GetState() == msg.JobState_JOB_SUSPENDED {
@@ -68,16 +67,16 @@ func (r Row) madeState() string {
 	return s
 }
 
-// sigTerm is what ends a script that is told to stop.
+// sigTerm ends a script that is told to stop.
 const sigTerm = 15
 
-// stepStatus is the wait status of the batch script, as it is shown: also of one that was told to stop, its own. A trap may end it with
-// any exit code, and SIGKILL what has none.
+// stepStatus is the wait status of the batch script. A script that was told to stop keeps its own status: a trap may return any
+// exit code, and SIGKILL ends a script without one.
 func (r Row) stepStatus() uint32 {
 	switch r.GetBatchVerdict() {
 	case "oom":
 		return r.GetExitStatus()
-	case "": // nobody has told: its node was lost, or it never ran
+	case "": // no report: its node was lost, or it never ran
 		if s := r.GetState(); s == msg.JobState_JOB_CANCELLED || s == msg.JobState_JOB_TIMEOUT || s == msg.JobState_JOB_PREEMPTED {
 			return sigTerm
 		}
@@ -85,7 +84,7 @@ func (r Row) stepStatus() uint32 {
 	return r.GetBatchStatus()
 }
 
-// exitCode is the ExitCode column. A job that was told to stop has 0:0: its signal stands with the step that got it.
+// exitCode is the ExitCode column. A job that was told to stop has 0:0; the signal is shown with the step that received it.
 func (r Row) exitCode() string {
 	switch {
 	case r.Step == "extern":
@@ -128,8 +127,7 @@ func (r Row) dotStep() string {
 	return "." + r.Step
 }
 
-// reason is why the job waited, or waits, for something else than its turn; of a job that could not be launched it is the cause of that,
-// behind Slurm's word.
+// reason is why the job waited or waits, other than for its turn. For a failed launch it is Slurm's word, followed by the cause.
 func (r Row) reason() string {
 	if r.GetReason() == launchFailure {
 		if r.GetReasonDetail() == "" {
@@ -150,5 +148,5 @@ func (r Row) reason() string {
 // launchFailure is the reason of a job that could not be launched.
 const launchFailure = "JobLaunchFailure"
 
-// ID is how users name a job: "12", "12_3".
+// ID formats the id of a job for users: "12", "12_3".
 func ID(c *Context, j *msg.JobRecord) string { return Row{JobRecord: j}.jobID(c) }

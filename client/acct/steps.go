@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// usageOf is what a step used, by node, once it has ended there.
+// usageOf returns the usage of a step, by node, for nodes on which it has ended.
 func usageOf(s *msg.StepRecord) (list []*msg.StepUsage) {
 	for _, n := range s.GetNodes() {
 		if n.GetUsage() != nil {
@@ -20,9 +20,9 @@ func usageOf(s *msg.StepRecord) (list []*msg.StepUsage) {
 	return list
 }
 
-// Together is what a job used on each node with the steps that srun has made: CPU time and traffic are added up. Of memory it is the most
-// that one of them used, as steps may have come one after the other. GPUs are measured as a whole for the job already. Nil: there are no
-// such steps.
+// Together returns the usage of a job and its srun steps on each node. CPU time and traffic are added up; of memory it takes the
+// maximum, because steps may have run one after the other. GPUs are already measured for the job as a whole. It returns nil if
+// there are no such steps.
 func Together(j *msg.JobRecord, made []*msg.StepRecord) (list []*msg.StepUsage) {
 	if len(made) == 0 {
 		return nil
@@ -52,7 +52,7 @@ func Together(j *msg.JobRecord, made []*msg.StepRecord) (list []*msg.StepUsage) 
 	return list
 }
 
-// firstTask is the lowest rank on a node: what was used is known by node, not by task.
+// firstTask is the lowest rank on a node: usage is known by node, not by task.
 func (r Row) firstTask(node string) uint64 {
 	for _, n := range r.made.GetNodes() {
 		if n.GetNode() == node && len(n.GetTasks()) > 0 {
@@ -62,7 +62,7 @@ func (r Row) firstTask(node string) uint64 {
 	return 0
 }
 
-// layout is how the tasks of a step were dealt out; of the batch step nobody says.
+// layout is the distribution of a step's tasks; unknown for the batch step.
 func (r Row) layout() string {
 	if r.made == nil {
 		return "Unknown"
@@ -70,7 +70,7 @@ func (r Row) layout() string {
 	return format.StepLayout(r.made)
 }
 
-// On reports whether a row is of something that was on one of the nodes.
+// On reports whether a row was on one of the nodes.
 func (r Row) On(nodes []string) bool {
 	have, _ := hostlist.Expand(nodeList(r))
 	return slices.ContainsFunc(have, func(n string) bool { return slices.Contains(nodes, n) })

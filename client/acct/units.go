@@ -14,8 +14,8 @@ import (
 // suffixes of powers of 1024.
 const suffixes = "BKMGTPE"
 
-// Size writes bytes as sacct does: in the largest unit that is whole ("8284K", "6M"), in the one asked for (--units), or with
-// --noconvert in bytes.
+// Size formats bytes as sacct does: in the largest unit without a fraction ("8284K", "6M"), in that of --units, or with --noconvert
+// in bytes.
 func (c *Context) Size(bytes uint64) string {
 	if bytes == 0 {
 		return "0"
@@ -33,7 +33,7 @@ func (c *Context) Size(bytes uint64) string {
 	return strconv.FormatUint(bytes, 10) + suffixes[power:power+1]
 }
 
-// Traffic writes bytes read or written: in megabytes or the next larger unit, with two digits behind the point.
+// Traffic formats bytes read or written: in megabytes or the next larger unit, with two decimals.
 func (c *Context) Traffic(bytes uint64) string {
 	if c.Units != 0 || bytes == 0 {
 		return inUnit(bytes, c.Units)
@@ -57,7 +57,7 @@ func inUnit(bytes uint64, unit byte) string {
 	return trimZeros(value) + suffixes[power:power+1]
 }
 
-// trimZeros writes two digits behind the point, or none where the number is whole.
+// trimZeros formats two decimals, or none for a whole number.
 func trimZeros(v float64) string {
 	if v == float64(uint64(v)) {
 		return strconv.FormatUint(uint64(v), 10)
@@ -65,7 +65,7 @@ func trimZeros(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// Memory writes MiB as ReqMem and TRES lists have them.
+// Memory formats MiB as in ReqMem and TRES lists.
 func (c *Context) Memory(mib uint64) string {
 	switch {
 	case mib == 0:
@@ -78,7 +78,7 @@ func (c *Context) Memory(mib uint64) string {
 	return tres.FormatMiB(mib)
 }
 
-// Tres writes a list of trackable resources as sacct does, by name.
+// Tres formats a list of trackable resources as sacct does, by name.
 func (c *Context) Tres(list string) string {
 	l, err := tres.Parse(list)
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *Context) Tres(list string) string {
 	return strings.Join(parts, ",")
 }
 
-// cpuTime writes microseconds as TotalCPU has them: "00:00.049" below an hour, "01:02:03" above, "00:00:00" for whole seconds.
+// cpuTime formats microseconds as in TotalCPU: "00:00.049" below an hour, "01:02:03" above, "00:00:00" for whole seconds.
 func cpuTime(usec uint64) string {
 	seconds, ms := int64(usec/1e6), usec/1000%1000
 	if seconds >= 3600 || ms == 0 {

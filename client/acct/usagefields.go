@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/format"
 )
 
-// measured are the kinds of usage that have columns of their own, of a step that has been measured.
+// measured returns the kinds of usage with columns of their own, for a step that was measured.
 func measured(r Row) (in, out []use, ok bool) {
 	if r.Step == "" {
 		return nil, nil, false
@@ -14,7 +14,7 @@ func measured(r Row) (in, out []use, ok bool) {
 	return used(r)
 }
 
-// used is what a line has of everything together: of a step, and with -X, where steps have no lines, of the job.
+// used returns the whole usage of a line: that of a step or, with -X, where steps have no lines, of the job.
 func used(r Row) (in, out []use, ok bool) {
 	list := r.usage()
 	if r.whole || len(list) == 0 {
@@ -24,7 +24,7 @@ func used(r Row) (in, out []use, ok bool) {
 	return in, out, true
 }
 
-// of writes a figure of one kind, nothing where it was not measured.
+// of formats a figure of one kind; empty if it was not measured.
 func of(name string, written bool, text func(c *Context, u *use) string) get {
 	return ofRow(name, written, func(c *Context, _ Row, u *use) string { return text(c, u) })
 }
@@ -62,12 +62,12 @@ func node(name string, written bool, f func(*use) string) get {
 	return of(name, written, func(_ *Context, u *use) string { return f(u) })
 }
 
-// task is the first task of the node where a figure was most or least: figures are known by node.
+// task is the first task of the node with the extreme value: figures are known by node.
 func task(name string, written bool, f func(*use) string) get {
 	return ofRow(name, written, func(_ *Context, r Row, u *use) string { return number(r.firstTask(f(u))) })
 }
 
-// maxima are the fields from MaxDiskRead to MinCPUTask.
+// maxima returns the fields from MaxDiskRead to MinCPUTask.
 func maxima() []Field {
 	return []Field{
 		{Name: "MaxDiskRead", Width: 12, Text: traffic(false, most)},
@@ -92,7 +92,8 @@ func maxima() []Field {
 	}
 }
 
-// energy is what the GPUs of the row drew, in joules: nothing where no driver says it, and 0 for steps without GPUs, as in Slurm.
+// energy is the energy drawn by the row's GPUs, in joules: empty if the driver does not provide it, and as in Slurm 0 for steps
+// without GPUs.
 func energy(_ *Context, r Row) string {
 	in, _ := r.collect()
 	switch u := find(in, "energy"); {
@@ -104,7 +105,7 @@ func energy(_ *Context, r Row) string {
 	return "0"
 }
 
-// lists writes a figure of everything that goes in or out.
+// lists formats a figure of every kind that is read or written.
 func lists(written bool, text func(c *Context, r Row, list []use) string) get {
 	return func(c *Context, r Row) string {
 		in, out, ok := used(r)

@@ -10,12 +10,12 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// use is one kind of usage of a step: what it used on each node, and where that was most and least.
+// use is one kind of usage of a step: the amount on each node, and the nodes with the most and the least.
 type use struct {
 	name  string
 	tasks uint64 // of the step
 	perN  []nodeUse
-	now   []uint64 // of a step that runs, where it is not what perN says: the largest so far
+	now   []uint64 // of a running step, where it differs from perN, the largest value so far
 	known bool
 }
 
@@ -54,7 +54,7 @@ func (u *use) least() nodeUse {
 	return slices.MinFunc(u.perN, func(a, b nodeUse) int { return cmp.Compare(a.value, b.value) })
 }
 
-// collect is what a row used, by kind.
+// collect returns the usage of a row, by kind.
 func (r Row) collect() (in, out []use) {
 	in, out = collect(r.usage())
 	for i := range in {
@@ -66,7 +66,7 @@ func (r Row) collect() (in, out []use) {
 	return in, out
 }
 
-// collect is what a step used of everything that goes in (sacct(1), TRESUsageIn), by name.
+// collect returns a step's usage by name (sacct(1), TRESUsageIn and TRESUsageOut).
 func collect(list []*msg.StepUsage) (in, out []use) {
 	kinds := map[string]*use{}
 	put := func(name, node string, v uint64) {
@@ -82,7 +82,7 @@ func collect(list []*msg.StepUsage) (in, out []use) {
 		put("fs/disk", node, u.GetReadBytes())
 		put("mem", node, u.GetMaxRssKib()<<10)
 		put("pages", node, u.GetPageFaults())
-		if u.GetMaxVmKib() > 0 { // a step that was too short to be looked at
+		if u.GetMaxVmKib() > 0 { // 0 if the step was too short to be sampled
 			put("vmem", node, u.GetMaxVmKib()<<10)
 		}
 		if u.GetRssKib() > 0 {
@@ -107,8 +107,8 @@ func collect(list []*msg.StepUsage) (in, out []use) {
 	return in, out
 }
 
-// devices adds what the GPUs did: the mean utilization of all of them, as Slurm counts it in percent of each together, and their
-// memory. What no driver says of any is left out and not zero.
+// devices adds the usage of GPUs: the sum of their mean utilizations in percent, as in Slurm, and their memory. Figures that no
+// driver provides are left out instead of zero.
 func devices(u *msg.StepUsage, put func(name, node string, v uint64)) (energyJ uint64, known bool) {
 	var util, memory, energy uint64
 	var utilKnown, memoryKnown bool
@@ -119,7 +119,7 @@ func devices(u *msg.StepUsage, put func(name, node string, v uint64)) (energyJ u
 		if d.GetSamples() > 0 && d.GetMaxMemoryMib() >= 0 {
 			memory, memoryKnown = memory+uint64(d.GetMaxMemoryMib())<<20, true
 		}
-		if d.GetSamples() > 1 && d.GetEnergyMj() >= 0 { // a counter says something from the second look on
+		if d.GetSamples() > 1 && d.GetEnergyMj() >= 0 { // a counter needs two samples
 			energy, known = energy+uint64(d.GetEnergyMj()), true
 		}
 	}
@@ -146,7 +146,7 @@ func (c *Context) useText(name string, v uint64) string {
 	return strconv.FormatUint(v, 10)
 }
 
-// usageList writes one figure of every kind.
+// usageList formats one figure of every kind.
 func (c *Context) usageList(list []use, figure func(*use) uint64) string {
 	var parts []string
 	for i := range list {
@@ -155,7 +155,7 @@ func (c *Context) usageList(list []use, figure func(*use) uint64) string {
 	return strings.Join(parts, ",")
 }
 
-// places writes where a figure of every kind was.
+// places formats the node or task of a figure of every kind.
 func places(list []use, place func(*use) string) string {
 	var parts []string
 	for i := range list {

@@ -1,4 +1,4 @@
-// Package adopt is `sluice adopt`: ssh logins become part of their user's job on a compute node.
+// Package adopt is `sluice adopt`: it moves ssh sessions into their user's job on a compute node.
 package adopt
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// sessionSockets are where node daemons listen for sessions (noded.SessionsSocket); a machine may have several.
+// sessionSockets are where node daemons listen for sessions (noded.SessionsSocket); a machine may run several.
 const sessionSockets = "/run/sluice/*/*.sessions"
 
-// adoptPatience is a little more than a node daemon takes for an answer.
+// adoptPatience is slightly longer than a node daemon's own limit.
 const adoptPatience = 20 * time.Second
 
 // Verb is `sluice adopt`.
@@ -87,14 +87,15 @@ func (a *adoption) run(out io.Writer) error {
 		return nil
 	}
 	fmt.Fprintf(out, "Access denied by sluice adopt: %s\n", why)
-	// sshd goes on with a session whose PAM stack has failed. It has been in the job since the account line, so the job ended meanwhile.
+	// sshd continues a session after its PAM stack has failed. The session has been in the job since the account line, so the job
+	// has ended meanwhile.
 	if a.stage == "open_session" && a.service == "sshd" {
 		_ = syscall.Kill(os.Getppid(), syscall.SIGTERM)
 	}
 	return command.ExitCode(1)
 }
 
-// decide is why the user is not let in; empty: is let in, and the session is where it belongs.
+// decide returns why the user is denied; empty if the user is admitted and the session is in its place.
 func (a *adoption) decide() string {
 	user, known, err := passwd.Find(a.user)
 	switch {
@@ -117,7 +118,7 @@ func (a *adoption) decide() string {
 	for _, path := range paths {
 		word, rest, err := askSessions(path, user.UID)
 		switch {
-		case err != nil: // of a daemon that has gone, or all of them
+		case err != nil: // this daemon, or all of them, are gone
 		case word == "adopted":
 			return ""
 		case word == "none":
@@ -134,7 +135,7 @@ func (a *adoption) decide() string {
 	return failed
 }
 
-// exempted: the user, or a group that the user is in, is on the list.
+// exempted reports whether the user, or one of the user's groups, is on the list.
 func (a *adoption) exempted(user passwd.Account) bool {
 	if slices.Contains(a.exempt, user.Name) {
 		return true
@@ -155,7 +156,7 @@ func (a *adoption) exempted(user passwd.Account) bool {
 	return false
 }
 
-// askSessions has a node daemon adopt the process that has started this one. The daemon learns which that is from the kernel.
+// askSessions asks a node daemon to adopt this process's parent, which the daemon learns from the kernel.
 func askSessions(path string, uid uint32) (word, rest string, err error) {
 	c, err := net.DialTimeout("unix", path, adoptPatience)
 	if err != nil {

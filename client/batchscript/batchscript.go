@@ -1,8 +1,8 @@
-// Package batchscript reads batch scripts: it refuses what the controller would refuse, and splits #SBATCH lines into
-// words of a command line.
+// Package batchscript reads batch scripts: it rejects those that the controller would reject, and splits #SBATCH lines into
+// command-line words.
 //
-// The rules are those of sbatch(1): directives stand before the first line that is neither a comment nor blank. Within
-// one, quotes group, a backslash quotes the next character, and an unquoted '#' begins a comment, even inside a word.
+// The rules are those of sbatch(1): directives precede the first line that is neither a comment nor blank. Within one, quotes
+// group, a backslash quotes the next character, and an unquoted '#' begins a comment, even inside a word.
 package batchscript
 
 import (
@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// MaxBytes is the size of the longest script that is accepted.
+// MaxBytes is the maximum size of a script.
 const MaxBytes = 4 << 20
 
 const prefix = "#SBATCH"
 
-// Fault is a script that cannot be submitted. Lines are Slurm's words, one per line of output; Hint is what would help.
+// Fault is a script that cannot be submitted. Lines is Slurm's message, one entry per line of output; Hint is the remedy.
 type Fault struct {
 	Lines []string
 	Hint  string
@@ -24,8 +24,8 @@ type Fault struct {
 
 func (f *Fault) Error() string { return strings.Join(f.Lines, " ") }
 
-// Check says whether a script may be submitted. words are its name and its arguments as they were typed, empty when it did not come
-// from a file. The error is a *Fault.
+// Check reports whether a script may be submitted. words are its name and arguments as typed, empty if it is not from a file. The
+// error is a *Fault.
 func Check(script []byte, words []string) error {
 	switch {
 	case len(script) == 0:
@@ -60,13 +60,13 @@ func fileOf(words []string) string {
 
 func lineOf(script []byte, at int) int { return 1 + bytes.Count(script[:at], []byte("\n")) }
 
-// Directive is one #SBATCH line, cut into words.
+// Directive is one #SBATCH line, split into words.
 type Directive struct {
 	Line  int // from 1
 	Words []string
 }
 
-// Directives returns the #SBATCH lines that count, in order. name is what messages call the script. The error is a *Fault.
+// Directives returns the #SBATCH lines in effect, in order. name is the script's name for messages. The error is a *Fault.
 func Directives(name string, script []byte) ([]Directive, error) {
 	var found []Directive
 	for line := 1; len(script) > 0; line++ {
@@ -90,12 +90,12 @@ func Directives(name string, script []byte) ([]Directive, error) {
 	return found, nil
 }
 
-// unmatched is a quote that is not closed.
+// unmatched is an unclosed quote.
 type unmatched byte
 
 func (u unmatched) Error() string { return "Unmatched `" + string(rune(u)) + "`" }
 
-// split cuts the rest of a directive into words.
+// split splits the rest of a directive into words.
 func split(s string) ([]string, error) {
 	var (
 		words []string
@@ -134,7 +134,7 @@ func split(s string) ([]string, error) {
 	return words, nil
 }
 
-// Wrap is the script that --wrap submits.
+// Wrap returns the script for --wrap.
 func Wrap(command string) []byte {
 	return []byte("#!/bin/sh\n# This script was created by sbatch --wrap.\n\n" + command + "\n")
 }

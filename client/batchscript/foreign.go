@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// Scripts of PBS and LSF: their directives are read as the options of sbatch that mean the same, as far as there are such (sbatch(1),
-// --ignore-pbs). #SBATCH lines of the same script count more.
+// Scripts of PBS and LSF: their directives are translated to the equivalent options of sbatch, where there is one (sbatch(1),
+// --ignore-pbs). #SBATCH lines of the same script take precedence.
 
-// Translate reads the #PBS and #BSUB lines before the first command. unread are the directives that have no counterpart, for a
-// message.
+// Translate reads the #PBS and #BSUB lines before the first command. unread are directives without an equivalent, for a message.
 func Translate(script []byte) (found []Directive, unread []string) {
 	for line := 1; len(script) > 0; line++ {
 		var text []byte
@@ -61,16 +60,16 @@ func foreign(line, prefix string, translate func(option, value string) (words, l
 	return out
 }
 
-// Options without a value: a word behind one of them is not its value.
+// Options without a value: a following word is not their value.
 const (
 	pbsFlags = "-V -h -I -z -X "
 	lsfFlags = "-x -B -N -H -r -rn -I -Ip -Is -K "
 )
 
-// lsfLong are the options of bsub whose names have several letters: they are not a short option with its value attached.
+// lsfLong are options of bsub with several letters, which must not be read as a short option with a value attached.
 const lsfLong = " -cwd -oo -eo -ee -rn -Ip -Is -sp -app -env -gpu -jsdl -Ep -ti -tty -wt -wa -hl -ul -Lp -rnc "
 
-// cut separates an option from a value that is attached to it: "-W1:30", "-Nname".
+// cut separates an option from an attached value: "-W1:30", "-Nname".
 func cut(word, prefix string) (option, value string) {
 	if len(word) <= 2 || word[0] != '-' || prefix == "#BSUB" && strings.Contains(lsfLong, " "+word+" ") {
 		return word, ""
@@ -78,7 +77,7 @@ func cut(word, prefix string) (option, value string) {
 	return word[:2], word[2:]
 }
 
-// pbsOption is one option of qsub; left is what of it has no counterpart.
+// pbsOption translates one option of qsub; left are the parts without an equivalent.
 func pbsOption(option, value string) (words, left []string) {
 	if option == "-l" {
 		return pbsResources(value)
@@ -130,12 +129,12 @@ func pbsPlain(option, value string) (words []string, ok bool) {
 	case "-a":
 		return pbsBegin(value)
 	case "-j", "-S", "-k", "-c", "-z":
-		return nil, true // output is joined, and shells are chosen by the script's first line, anyway
+		return nil, true // output is joined by default, and the script's first line selects the shell
 	}
 	return nil, false
 }
 
-// pbsBegin reads the time of day of "-a 2230"; dates are left.
+// pbsBegin reads the time of day of "-a 2230"; dates are not supported.
 func pbsBegin(value string) (words []string, ok bool) {
 	if len(value) != 4 || strings.Trim(value, "0123456789") != "" {
 		return nil, false
@@ -155,7 +154,8 @@ func pbsMail(value string) (words []string, ok bool) {
 	return []string{"--mail-type=" + strings.Join(events, ",")}, len(events) > 0
 }
 
-// pbsResources reads "walltime=1:00:00,nodes=2:ppn=4,mem=4gb". An item without a counterpart is left; the others count.
+// pbsResources reads "walltime=1:00:00,nodes=2:ppn=4,mem=4gb". Items without an equivalent are returned in left; the others take
+// effect.
 func pbsResources(value string) (words, left []string) {
 	for _, item := range strings.Split(value, ",") {
 		key, v, _ := strings.Cut(item, "=")
@@ -216,7 +216,7 @@ func pbsNodes(value string) (words []string, ok bool) {
 		number := !given && strings.Trim(part, "0123456789") == ""
 		switch {
 		case number && counted:
-			return nil, false // nodes of several kinds
+			return nil, false // nodes of different kinds
 		case number && i == 0:
 			words, counted = append(words, "--nodes="+part), true
 		case !given && counted: // "2:bigmem"
@@ -241,7 +241,7 @@ func pbsNodes(value string) (words []string, ok bool) {
 	return words, len(words) > 0
 }
 
-// pbsSize turns "4gb" into "4G"; a number alone is bytes.
+// pbsSize converts "4gb" to "4G"; a bare number is bytes.
 func pbsSize(v string) string {
 	lower := strings.TrimSuffix(strings.ToLower(v), "b")
 	if lower == "" {
@@ -252,7 +252,7 @@ func pbsSize(v string) string {
 		return lower[:len(lower)-1] + strings.ToUpper(string(last))
 	}
 	if len(lower) > 6 && strings.Trim(lower, "0123456789") == "" {
-		return lower[:len(lower)-6] + "M" // bytes, near enough
+		return lower[:len(lower)-6] + "M" // bytes, approximately
 	}
 	return "1M"
 }
@@ -267,7 +267,7 @@ func pbsAttribute(value string) (words []string, ok bool) {
 	return nil, false
 }
 
-// lsfOption is one option of bsub; left is what of it has no counterpart.
+// lsfOption translates one option of bsub; left are the parts without an equivalent.
 func lsfOption(option, value string) (words, left []string) {
 	words, ok := lsfPlain(option, value)
 	if !ok {
@@ -311,7 +311,7 @@ func lsfPlain(option, value string) (words []string, ok bool) {
 		return []string{"--time=" + limit}, limit != ""
 	case "-M":
 		if strings.Trim(value, "0123456789") == "" && value != "" {
-			value += "K" // LSF's unit where none is named
+			value += "K" // LSF's default unit
 		}
 		return as("mem-per-cpu")
 	case "-m":

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// interpreters run files that are no shell scripts, by the end of their name.
+// interpreters are for files that are not shell scripts, by file name extension.
 var interpreters = map[string]string{
 	".py": "python3", ".r": "Rscript", ".jl": "julia", ".pl": "perl", ".rb": "ruby", ".js": "node", ".lua": "lua", ".m": "octave",
 	".do": "stata -b do", ".sas": "sas",
 }
 
-// interpreter says what to type for a file that does not begin with "#!".
+// interpreter suggests the command for a file that does not begin with "#!".
 func interpreter(script []byte, words []string) string {
 	name, file := "the script", fileOf(words)
 	if len(words) > 0 {
@@ -54,7 +54,7 @@ func brief(text []byte) string {
 	return string(runes)
 }
 
-// shellWord makes one word of a shell, in double quotes where that is all it takes.
+// shellWord quotes a text as one shell word, in double quotes if these suffice.
 func shellWord(s string) string {
 	if !strings.ContainsAny(s, "\"$`\\!'") {
 		return `"` + s + `"`

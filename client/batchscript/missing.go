@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// absent are the commands for scripts that Slurm has and Sluice has not.
+// absent are Slurm's commands for scripts that Sluice does not have.
 var absent = []string{"sgather", "sh5util", "strigger"}
 
-// Missing is the first line of a script that calls one of them, and which; 0 where none does. Text between "<<EOF" and "EOF" is not
-// looked at.
+// Missing returns the first line of a script that calls one of them, and the command; 0 if none does. It skips text between "<<EOF"
+// and "EOF".
 func Missing(script []byte) (line int, command string) {
 	if !slices.ContainsFunc(absent, func(name string) bool { return bytes.Contains(script, []byte(name)) }) {
 		return 0, ""

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Overlooked are lines that were perhaps meant as directives, and are none.
+// Overlooked are lines that may be intended as directives, but are not.
 type Overlooked struct {
-	Late   []int // "#SBATCH" behind the first command
-	First  int   // where that is
-	Almost []int // "# SBATCH", "#sbatch": comments, which may be what they are meant to be
+	Late   []int // "#SBATCH" after the first command
+	First  int   // line of that command
+	Almost []int // "# SBATCH", "#sbatch": perhaps ordinary comments
 }
 
-// Overlook looks for such lines. Text between "<<EOF" and "EOF" is not looked at: scripts write scripts.
+// Overlook searches for such lines. It skips text between "<<EOF" and "EOF", because scripts may write scripts.
 func Overlook(script []byte) (o Overlooked) {
 	if !bytes.Contains(script, []byte(prefix[1:])) && !bytes.Contains(script, []byte("sbatch")) {
 		return o
@@ -43,7 +43,7 @@ func Overlook(script []byte) (o Overlooked) {
 	return o
 }
 
-// isAlmost: "# SBATCH --time=5", "#sbatch --time=5", " #SBATCH --time=5".
+// isAlmost recognises "# SBATCH --time=5", "#sbatch --time=5", " #SBATCH --time=5".
 func isAlmost(line []byte) bool {
 	rest, comment := bytes.CutPrefix(bytes.TrimLeft(line, " \t"), []byte("#"))
 	rest = bytes.TrimLeft(rest, " \t")
@@ -52,7 +52,7 @@ func isAlmost(line []byte) bool {
 		bytes.HasPrefix(bytes.TrimLeft(rest[word:], " \t"), []byte("-"))
 }
 
-// hereDocument is the word that ends what begins in this line, "" when nothing does.
+// hereDocument returns the word that ends a here-document that begins in this line, "" if there is none.
 func hereDocument(line []byte) string {
 	_, after, found := bytes.Cut(line, []byte("<<"))
 	if !found || bytes.HasPrefix(after, []byte("<")) {
@@ -67,7 +67,7 @@ func hereDocument(line []byte) string {
 	return string(after[:n])
 }
 
-// Lines names lines: "line 3", "lines 3, 4 and 6 others".
+// Lines formats line numbers: "line 3", "lines 3, 4 and 6 others".
 func Lines(numbers []int) string {
 	const most = 5
 	var b strings.Builder

@@ -1,12 +1,12 @@
 // Package bcast copies a file to the nodes of a job, for sbcast and srun --bcast.
 //
-// It makes a step with one task on each node, which executes nothing but receives the file as the user (noded/stepd).
-// Identity, back-pressure and cleaning up are therefore those of steps. Each node gets the file from here over its own
-// connection, several nodes at a time. A node has the file in place when its checksum is right, or not at all. Such a
-// step shares everything with the job's other steps and is not listed.
+// It creates a step with one task per node, which executes no program but receives the file as the user (noded/stepd). Identity,
+// back-pressure and cleanup are therefore those of steps. Each node gets the file from here over its own connection, several nodes
+// at a time. A node either has the complete file, verified by checksum, or none. Such a step shares all resources with the job's
+// other steps and is not listed.
 //
-// Rejected: a tree of nodes, in which nodes wait for the disks of others and must trust each other's certificates;
-// writing by the node daemon, which would follow users' paths.
+// Rejected: a tree of nodes, in which nodes wait for the disks of others and must trust each other's certificates; writing by the
+// node daemon, which would follow users' paths.
 package bcast
 
 import (
@@ -34,13 +34,13 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// DefaultFanout is to how many nodes a file is sent at a time.
+// DefaultFanout is the number of nodes to which a file is sent at a time.
 const DefaultFanout = 8
 
-// blockBytes is what is read of a file at a time.
+// blockBytes is the size of reads from the file.
 const blockBytes = 256 << 10
 
-// Job is where files go.
+// Job is the target of copies.
 type Job struct {
 	Env     *command.Env
 	Sender  *submission.Sender
@@ -48,13 +48,13 @@ type Job struct {
 	ID      uint32
 	Nodes   []string
 	Ports   string           // SrunPortRange
-	Signals <-chan os.Signal // those that end it
-	Fanout  int              // nodes that are sent to at a time; 0 = DefaultFanout
-	Timeout time.Duration    // how long a node may take nothing; 0 = for ever
-	Verbose bool             // what nodes say themselves is printed
+	Signals <-chan os.Signal // those that end the copy
+	Fanout  int              // nodes served at a time; 0 = DefaultFanout
+	Timeout time.Duration    // how long a node may accept no data; 0 = forever
+	Verbose bool             // print the nodes' own messages
 }
 
-// File is what is copied.
+// File is a file to copy.
 type File struct {
 	Path     string // for errors
 	From     *os.File
@@ -63,16 +63,16 @@ type File struct {
 	Preserve bool
 	Compress bool
 	ByNode   bool // each node appends "_" and its name to To
-	Folder   bool // the folder of To is made
-	Numbered bool // a dot and the number of the copy in the job are appended to To
+	Folder   bool // create the directory of To
+	Numbered bool // append a dot and the number of the copy in the job to To
 }
 
-// Failure is why nodes have not got a file. They have been told of, each in a line.
+// Failure reports that nodes did not get a file. Each has already been reported in a line of its own.
 type Failure struct{ Errno int }
 
 func (f *Failure) Error() string { return syscall.Errno(f.Errno).Error() }
 
-// Copy brings a file to all nodes.
+// Copy copies a file to all nodes.
 func (j *Job) Copy(ctx context.Context, f *File) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -109,10 +109,10 @@ func (j *Job) Copy(ctx context.Context, f *File) error {
 	return err
 }
 
-// pollWait is how long the controller is asked to wait for a job that can have no steps at the moment.
+// pollWait is how long the controller holds a request for a job that cannot have steps at the moment.
 const pollWait = 20 * time.Second
 
-// create makes the step.
+// create creates the step.
 func (j *Job) create(ctx context.Context, addresses []string) (*msg.StepRecord, error) {
 	id, err := submission.RandomID()
 	if err != nil {
@@ -138,7 +138,7 @@ func (j *Job) create(ctx context.Context, addresses []string) (*msg.StepRecord, 
 	}
 }
 
-// ask makes one call, which a signal breaks off.
+// ask makes one call, which a signal interrupts.
 func (j *Job) ask(ctx context.Context, req *msg.CreateStepRequest) (reply *msg.CreateStepReply, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -157,21 +157,21 @@ func (j *Job) ask(ctx context.Context, req *msg.CreateStepRequest) (reply *msg.C
 	}
 }
 
-// ends: a signal is one of those that end it.
+// ends reports whether a signal ends the copy.
 func ends(s os.Signal) (syscall.Signal, bool) {
 	n, ok := s.(syscall.Signal)
 	return n, ok && (n == syscall.SIGINT || n == syscall.SIGTERM || n == syscall.SIGHUP || n == syscall.SIGQUIT)
 }
 
-// transfer is one file on its way to all nodes.
+// transfer is the copy of one file to all nodes.
 type transfer struct {
 	*Job
 	file    *File
 	step    *msg.StepRecord
 	info    os.FileInfo
 	session *stepio.Session
-	sum     func() ([]byte, error) // of the content, when it has been read
-	slots   chan struct{}          // nodes that are sent to
+	sum     func() ([]byte, error) // checksum of the content, after reading it
+	slots   chan struct{}          // limits the nodes served at a time
 	sending sync.WaitGroup
 
 	mu      sync.Mutex
@@ -182,13 +182,13 @@ type transfer struct {
 	errno   int
 	launch  *time.Timer
 	done    chan struct{}
-	changed chan struct{} // something is to be asked of the controller
+	changed chan struct{} // the controller is to be asked
 }
 
 type nodeState struct {
-	over bool          // it has the file, or will not get it
+	over bool          // it has the file, or has failed
 	lost bool          // its connection has ended
-	gone chan struct{} // closed then
+	gone chan struct{} // closed when over
 }
 
 func newTransfer(j *Job, f *File, step *msg.StepRecord, info os.FileInfo) *transfer {
@@ -206,7 +206,7 @@ func newTransfer(j *Job, f *File, step *msg.StepRecord, info os.FileInfo) *trans
 	return t
 }
 
-// work is what the nodes are told.
+// work describes the file for the nodes.
 func (t *transfer) work() *msg.StepWork {
 	f := &msg.StepFile{Path: t.file.To, Size: uint64(t.info.Size()), Mode: uint32(t.info.Mode().Perm()), Force: t.file.Force,
 		Preserve: t.file.Preserve, Compressed: t.file.Compress, ByNode: t.file.ByNode, Folder: t.file.Folder}
@@ -217,7 +217,7 @@ func (t *transfer) work() *msg.StepWork {
 		Rlimits: submission.Limits(nil, false)}
 }
 
-// read is the checksum of the content.
+// read computes the checksum of the content.
 func (t *transfer) read() ([]byte, error) {
 	h := sha256.New()
 	n, err := io.CopyBuffer(h, plain{t.content()}, make([]byte, blockBytes))
@@ -227,13 +227,13 @@ func (t *transfer) read() ([]byte, error) {
 	return h.Sum(nil), err
 }
 
-// content is as much of the file as there was at first.
+// content reads the file up to its initial size.
 func (t *transfer) content() io.Reader { return io.NewSectionReader(t.file.From, 0, t.info.Size()) }
 
-// plain hides that a reader can write itself.
+// plain hides other methods of a reader, such as WriteTo.
 type plain struct{ io.Reader }
 
-// send brings the content to a node whose task waits for it.
+// send sends the content to a node whose task is ready.
 func (t *transfer) send(node int) {
 	defer t.sending.Done()
 	gone := t.nodes[node].gone
@@ -267,13 +267,13 @@ func (t *transfer) send(node int) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		t.fail(node, syscall.ETIMEDOUT, "it has taken nothing of the file for "+t.Timeout.String())
 	}
-	// Anything else the node says, or the end of its connection.
+	// The node reports any other error, or its connection ends.
 }
 
-// bare hides what else a writer can do.
+// bare hides other methods of a writer, such as ReadFrom.
 type bare struct{ io.Writer }
 
-// until ends when the node is out of the question.
+// until ends the reading when the node is done for.
 type until struct {
 	io.Reader
 	gone <-chan struct{}

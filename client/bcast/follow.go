@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// launchWithin bounds how long nodes that have connected wait for the others.
+	// launchWithin bounds how long connected nodes wait for the others.
 	launchWithin = time.Minute
-	// askAfter is when the controller is asked to say when the step has ended, and grace how long nodes may take to tell it first.
+	// askAfter is when the controller is asked to report the end of the step; grace is how long nodes may take to report it first.
 	askAfter = 3 * time.Second
 	grace    = 5 * time.Second
 )
 
-// Errors of Slurm's that no errno stands for.
+// Errors of Slurm's without an errno.
 const (
 	connectionFailure = "Communication connection failure"
 	launchTimeout     = "Communication connection failure, timeout waiting for the node"
 )
 
-// run waits until all nodes have the file, or will not get it.
+// run waits until every node has the file or has failed.
 func (t *transfer) run(ctx context.Context) error {
 	go func() { _, _ = t.sum() }()
 	defer t.sending.Wait()
@@ -70,7 +70,7 @@ func (t *transfer) run(ctx context.Context) error {
 	}
 }
 
-// failLost is for nodes that can say nothing any more.
+// failLost fails the nodes that are disconnected.
 func (t *transfer) failLost(text string) {
 	for i := range t.nodes {
 		t.mu.Lock()
@@ -82,7 +82,7 @@ func (t *transfer) failLost(text string) {
 	}
 }
 
-// reason is why the controller says that a step has ended.
+// reason is the controller's reason for the end of a step.
 func reason(s *msg.StepRecord) string {
 	if s.GetReason() == "" {
 		return connectionFailure
@@ -90,7 +90,7 @@ func reason(s *msg.StepRecord) string {
 	return connectionFailure + ", " + s.GetReason()
 }
 
-// inquire waits for the controller to say that the step has ended.
+// inquire waits until the controller reports the end of the step.
 func (t *transfer) inquire(ctx context.Context, over chan<- *msg.StepRecord) {
 	r, err := submission.Patiently(ctx, t.Sender, func() (*msg.WaitStepReply, error) {
 		return t.Client.WaitStep(ctx, &msg.WaitStepRequest{JobId: t.step.GetJobId(), StepId: t.step.GetStepId()})
@@ -103,7 +103,7 @@ func (t *transfer) inquire(ctx context.Context, over chan<- *msg.StepRecord) {
 	}
 }
 
-// outcome is the highest errno of the nodes.
+// outcome returns the highest errno of the nodes.
 func (t *transfer) outcome() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,7 +113,7 @@ func (t *transfer) outcome() error {
 	return nil
 }
 
-// cancel ends the step: with SIGTERM, so that nothing is left of a file.
+// cancel ends the step with SIGTERM, so that incomplete files are removed.
 func (t *transfer) cancel() {
 	ctx, done := context.WithTimeout(context.Background(), grace)
 	defer done()
@@ -123,7 +123,7 @@ func (t *transfer) cancel() {
 	}
 }
 
-// giveUp has what is still being sent end.
+// giveUp aborts running transfers.
 func (t *transfer) giveUp() {
 	t.session.Close()
 	t.mu.Lock()
@@ -134,7 +134,7 @@ func (t *transfer) giveUp() {
 	}
 }
 
-// leave notes that nothing more is to be done for a node. The lock is held.
+// leave marks a node as done. The lock is held.
 func (t *transfer) leave(node int) {
 	n := &t.nodes[node]
 	if n.over {
@@ -147,7 +147,7 @@ func (t *transfer) leave(node int) {
 	}
 }
 
-// fail tells that a node does not get the file.
+// fail reports that a node does not get the file.
 func (t *transfer) fail(node int, errno syscall.Errno, more string) {
 	text := connectionFailure
 	if errno != 0 {
@@ -179,7 +179,7 @@ func (t *transfer) failAll(text string) {
 	}
 }
 
-// unreadable: the file cannot be read to its end.
+// unreadable reports that the file cannot be read to its end.
 func (t *transfer) unreadable(err error) {
 	t.mu.Lock()
 	first := t.errno == 0
@@ -193,7 +193,7 @@ func (t *transfer) unreadable(err error) {
 	t.mu.Unlock()
 }
 
-// Connected is of stepio.Watcher, as are those below.
+// Connected implements stepio.Watcher, as do the methods below.
 func (t *transfer) Connected(int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -232,7 +232,7 @@ func (t *transfer) Exit(node int, e *msg.StepExit) {
 	}
 }
 
-// explained says what is meant by errnos that the system does not use for files.
+// explained describes errnos that the system does not use for files.
 var explained = map[syscall.Errno]string{
 	syscall.EBADMSG:      "what has arrived is not what was sent",
 	syscall.ECONNABORTED: "the connection ended before the file was complete",
@@ -261,7 +261,7 @@ func (t *transfer) Lost(node int, _ error) {
 
 func (t *transfer) Unwritable(error) {}
 
-// ask has the controller asked how the step ended.
+// ask makes run ask the controller how the step ended.
 func (t *transfer) ask() {
 	select {
 	case t.changed <- struct{}{}:

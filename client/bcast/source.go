@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/opt"
 )
 
-// Open opens what is to be copied. The errors are Slurm's.
+// Open opens the file to copy. Its errors are Slurm's.
 func Open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -36,12 +36,12 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// refused is an error in Slurm's words.
+// refused returns an error with Slurm's message.
 func refused(format string, args ...any) error {
 	return &opt.ValueError{Lines: []string{fmt.Sprintf(format, args...)}}
 }
 
-// inWords is the system's word for an error.
+// inWords is the system's text for an error.
 func inWords(err error) string {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -51,7 +51,7 @@ func inWords(err error) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// Describe says with -v what is copied.
+// Describe prints with -v what is copied.
 func Describe(env *command.Env, info os.FileInfo) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -89,7 +89,7 @@ func YesNo(value string) (yes, ok bool) {
 	return false, false
 }
 
-// Ports is SrunPortRange of slurm.conf, for programs that read nothing else there.
+// Ports returns SrunPortRange of slurm.conf, for programs that read no other key.
 func Ports(getenv func(string) string) string {
 	ports := strings.Trim(client.Settings(getenv, "SrunPortRange")[0], "\"")
 	if ports == "0-0" || ports == "0" {
@@ -98,14 +98,14 @@ func Ports(getenv func(string) string) string {
 	return ports
 }
 
-// ExcludedLibraries are the folders of libraries that each host has.
+// ExcludedLibraries are the directories of libraries that every host has.
 const ExcludedLibraries = "/lib,/usr/lib,/lib64,/usr/lib64"
 
-// LibraryFolder is where the libraries of a program lie that has been copied with them.
+// LibraryFolder is the directory for the libraries of a copied program.
 func LibraryFolder(to string) string { return to + "_libs" }
 
-// Libraries copies the shared libraries of a program that has been copied, but for those below some folders, into a folder beside it. It is
-// false where there are none, or they cannot be found, which is said.
+// Libraries copies the shared libraries of a copied program into a directory beside it, except those below the excluded
+// directories. It returns false if there are none, or if they cannot be determined, which it reports.
 func (j *Job) Libraries(ctx context.Context, program *File, exclude string) (bool, error) {
 	list, err := libraries(ctx, program.Path)
 	if err != nil {
@@ -135,7 +135,7 @@ func (j *Job) library(ctx context.Context, program *File, path string) error {
 		Preserve: program.Preserve, Compress: program.Compress, Folder: true})
 }
 
-// libraries asks ldd(1), as Slurm does: the loader that the program names is what finds them.
+// libraries calls ldd(1), as Slurm does, because the program's own loader finds them.
 func libraries(ctx context.Context, program string) (list []string, err error) {
 	if !strings.Contains(program, "/") {
 		program = "./" + program
@@ -157,7 +157,7 @@ func libraries(ctx context.Context, program string) (list []string, err error) {
 	return list, nil
 }
 
-// excluded reports whether a library lies below one of some folders.
+// excluded reports whether a library is below one of the directories.
 func excluded(path, folders string) bool {
 	if strings.EqualFold(folders, "NONE") {
 		return false

@@ -1,5 +1,4 @@
-// Package budget is `sluice budget`: what is left of limits on use in all (GrpTRESMins, GrpWall) of accounts, users and
-// QOS.
+// Package budget is `sluice budget`: the remainder of limits on total use (GrpTRESMins, GrpWall) of accounts, users and QOS.
 package budget
 
 import (
@@ -46,14 +45,14 @@ ACCOUNT it shows those of the account and its users, with a USER those that hold
 	}
 }
 
-// options are one command line.
+// options is a parsed command line.
 type options struct {
 	request              msg.BudgetsRequest
 	unit                 string
 	parsable, bare, json bool
 }
 
-// units are the seconds of each; those of percent depend on the limit.
+// units are the seconds of each unit; percent depends on the limit.
 var units = map[string]float64{"seconds": 1, "minutes": 60, "hours": 3600, "percent": 0}
 
 func run(call *command.Call) error {
@@ -72,7 +71,7 @@ func run(call *command.Call) error {
 		return err
 	}
 	if o.print(call.Env, reply) != nil {
-		return command.ExitCode(1) // standard output says why
+		return command.ExitCode(1) // reported by standard output
 	}
 	return nil
 }
@@ -93,7 +92,7 @@ func (o *options) set(name, value string) error {
 	return nil
 }
 
-// unitOf is the unit that a word or its beginning means.
+// unitOf returns the unit for a word or an abbreviation.
 func unitOf(word string) string {
 	for name := range units {
 		if word != "" && strings.HasPrefix(name, strings.ToLower(word)) {
@@ -143,13 +142,13 @@ func whose(b *msg.Budget) string {
 	return text
 }
 
-// amount is an amount in the unit asked for: at most two digits behind the point.
+// amount formats an amount in the requested unit, with at most two decimals.
 func (o *options) amount(b *msg.Budget, seconds int64) string {
 	unit, sign := units[o.unit], ""
 	if o.unit == "percent" {
 		unit, sign = float64(b.GetLimit())/100, "%"
 	}
-	if unit == 0 { // of nothing
+	if unit == 0 { // percent of nothing
 		return "-"
 	}
 	text := strconv.FormatFloat(float64(seconds)/unit, 'f', 2, 64)
@@ -159,7 +158,7 @@ func (o *options) amount(b *msg.Budget, seconds int64) string {
 	return text + sign
 }
 
-// appendRows writes the rows, words to the left and amounts to the right; names that others chose are escaped.
+// appendRows formats the rows, with words left-aligned and amounts right-aligned; names given by others are escaped.
 func (o *options) appendRows(b []byte, rows [][]string) []byte {
 	width := make([]int, 6)
 	for _, r := range rows {

@@ -21,45 +21,45 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Controller answers calls and remembers them. Fields are set before the first call; a nil function answers with success.
-// Calls that a test does not expect answer Unimplemented.
+// Controller answers calls and records them. Set fields before the first call; a nil function answers with success. Calls that a
+// test does not expect return Unimplemented.
 type Controller struct {
-	pb.ControllerAPIService // calls that are not answered below end the test with a panic
+	pb.ControllerAPIService // calls without an answer below panic
 	mu                      sync.Mutex
 
 	Submitted []*pb.SubmitRequest
 	Cancelled []*pb.CancelJobsRequest
 	Controls  []*pb.ControlJobsRequest
 	Updates   []any
-	// OutcomeOf says what becomes of a job that a call names; nil: every job is done as asked.
+	// OutcomeOf returns the outcome for a job named in a call; nil: success for every job.
 	OutcomeOf func(id string) *pb.Problem
-	Outcomes  []*pb.JobOutcome // of verbs and updates, in place of OutcomeOf
-	Finished  *pb.JobRecord    // answer of WaitJob
-	Script    []byte           // answer of BatchScript
-	Fail      *pb.Problem      // every call is refused with it
-	Busy      atomic.Int32     // so many calls are refused first because there is no room for them
+	Outcomes  []*pb.JobOutcome // for verbs and updates, instead of OutcomeOf
+	Finished  *pb.JobRecord    // answer to WaitJob
+	Script    []byte           // answer to BatchScript
+	Fail      *pb.Problem      // rejects every call
+	Busy      atomic.Int32     // number of calls to reject at first for lack of room
 	JobList   []*pb.JobRecord
 	NodeList  []*pb.NodeRecord
-	StepList  []*pb.StepRecord // of squeue -s, and with the jobs of accounting
-	UsageList []*pb.StepUsage  // of sstat
-	// of sprio, scontrol show reservation and licenses; nil: none
+	StepList  []*pb.StepRecord // for squeue -s, and with the jobs of accounting
+	UsageList []*pb.StepUsage  // for sstat
+	// for sprio, scontrol show reservation and licenses; nil: none
 	PrioritiesOf func(*pb.PrioritiesRequest) *pb.PrioritiesReply
 	ResvList     *pb.ReservationsReply
 	LicenseList  []*pb.LicenseRecord
-	PolicyRows   []*pb.PolicyRow // of sacctmgr; nil: what every cluster has
+	PolicyRows   []*pb.PolicyRow // for sacctmgr; nil: the defaults of every cluster
 	PolicyReply  *pb.ChangePolicyReply
 	Explained    map[string]string
-	// of sacct
+	// for sacct
 	AccountingList   []*pb.JobRecord
 	AccountingAsked  []*pb.AccountingRequest
 	AccountingNowNS  int64
 	AccountingExtern bool
-	Reported         *pb.ReportReply // of sluice report
+	Reported         *pb.ReportReply // for sluice report
 	ReportAsked      []*pb.ReportRequest
-	BudgetList       *pb.BudgetsReply // of sluice budget
+	BudgetList       *pb.BudgetsReply // for sluice budget
 	BudgetsAsked     []*pb.BudgetsRequest
 	Stepping         Steps
-	DropCalls        int // close the connection instead of answering, that often
+	DropCalls        int // number of calls to answer by closing the connection
 
 	drop func()
 }
@@ -136,7 +136,7 @@ func (c *Controller) Report(_ context.Context, r *pb.ReportRequest) (*pb.ReportR
 	return c.Reported, c.refuse()
 }
 
-// Budgets answers BudgetList.
+// Budgets answers with BudgetList.
 func (c *Controller) Budgets(_ context.Context, r *pb.BudgetsRequest) (*pb.BudgetsReply, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +200,7 @@ func (c *Controller) Jobs(_ context.Context, _ *pb.JobsRequest, s pb.ControllerA
 	return s.Send(&pb.JobsReply{})
 }
 
-// Steps answers with those of StepList whose job is named, or all.
+// Steps answers with the steps of StepList whose job is named, or all.
 func (c *Controller) Steps(_ context.Context, r *pb.StepsRequest, s pb.ControllerAPI_StepsServer) error {
 	if err := c.refuse(); err != nil {
 		return err
@@ -359,7 +359,7 @@ func (c *Controller) Explain(_ context.Context, req *pb.ExplainRequest) (*pb.Exp
 	return &pb.ExplainReply{Text: c.Explained[req.GetId()]}, c.refuse()
 }
 
-// WaitJob answers with Finished; without one the job goes on.
+// WaitJob answers with Finished; without it the job continues.
 func (c *Controller) WaitJob(ctx context.Context, _ *pb.WaitJobRequest) (*pb.WaitJobReply, error) {
 	if c.Finished == nil {
 		<-ctx.Done()
@@ -384,7 +384,7 @@ func (c *Controller) Stats(context.Context, *pb.StatsRequest) (*pb.StatsReply, e
 	return &pb.StatsReply{}, c.refuse()
 }
 
-// Accounting answers with the jobs of AccountingList, those that are named or all; AccountingAsked keeps the questions.
+// Accounting answers with the named jobs of AccountingList, or all; AccountingAsked records the requests.
 func (c *Controller) Accounting(_ context.Context, r *pb.AccountingRequest, out pb.ControllerAPI_AccountingServer) error {
 	c.mu.Lock()
 	c.AccountingAsked = append(c.AccountingAsked, r)

@@ -24,21 +24,21 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// Steps is what the Controller knows of steps. Its nodes execute what they are told, as processes of the test.
+// Steps is the Controller's state of steps. Its nodes execute tasks as processes of the test.
 type Steps struct {
 	Created []*pb.CreateStepRequest
 	Ended   []*pb.EndAllocationRequest
-	// Answer, when not nil, decides what a request gets; nil from it: the step is made.
+	// Answer, if set, determines the answer to a request; if it returns nil, the step is created.
 	Answer func(*pb.CreateStepRequest) (*pb.CreateStepReply, error)
-	// Node, when not nil, plays a node in place of RunNode.
+	// Node, if set, simulates a node instead of RunNode.
 	Node func(step *pb.StepRecord, index int)
 	// Allocation answers WaitAllocation; nil: the job runs.
 	Allocation func(*pb.WaitAllocationRequest) *pb.JobRecord
-	// First: the start of a job makes its first step.
+	// First: the start of a job creates its first step.
 	First bool
-	// Attached, when not nil, decides whether somebody may attach to a step of StepList; its nodes then run AttachedNode.
+	// Attached, if set, decides whether a client may attach to a step of StepList; its nodes then run AttachedNode.
 	Attached func(*pb.AttachStepRequest) error
-	// AttachedNode plays a node of a step that somebody has attached to.
+	// AttachedNode simulates a node of a step with an attached client.
 	AttachedNode func(n *NodeConn, index int)
 	// Waited answers WaitStep; nil: it never ends.
 	Waited func() *pb.StepRecord
@@ -47,7 +47,7 @@ type Steps struct {
 	busy sync.WaitGroup
 }
 
-// StepKey makes a certificate and its key, as a controller does for each step.
+// StepKey creates a certificate and its key, as a controller does for each step.
 func StepKey() (certificate, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -61,7 +61,7 @@ func StepKey() (certificate, key []byte, err error) {
 	return certificate, key, err
 }
 
-// Job is the job of a request: one that runs on n1, n2, ….
+// Job returns the job for a request, running on n1, n2, ….
 func Job(id, nodes uint32) *pb.JobRecord {
 	job := &pb.JobRecord{Id: id, State: pb.JobState_JOB_RUNNING, Spec: &pb.JobSpec{Name: "test", User: "u"}, NodeList: "n1", NumTasks: 1}
 	for i := range nodes {
@@ -150,7 +150,7 @@ func (c *Controller) WaitStep(ctx context.Context, _ *pb.WaitStepRequest) (*pb.W
 	return &pb.WaitStepReply{Step: c.Stepping.Waited()}, nil
 }
 
-// AttachStep has the nodes of a step that have not ended connect.
+// AttachStep makes the nodes of a running step connect.
 func (c *Controller) AttachStep(_ context.Context, req *pb.AttachStepRequest) (*pb.AttachStepReply, error) {
 	if c.Stepping.Attached != nil {
 		if err := c.Stepping.Attached(req); err != nil {
@@ -211,7 +211,7 @@ func connect(step *pb.StepRecord, addresses []string, hello *pb.StepHello) (*Nod
 	return n, nil
 }
 
-// DialStep connects a node with srun, and reads what it is to do.
+// DialStep connects a node with srun and reads its work.
 func DialStep(step *pb.StepRecord, index int) (*NodeConn, error) {
 	n, err := GreetStep(step, index)
 	if err != nil {
@@ -316,7 +316,7 @@ func (n *NodeConn) copy(kind stepwire.Kind, rank uint32, r io.Reader) {
 	}
 }
 
-// listen does what srun says.
+// listen obeys srun's frames.
 func (n *NodeConn) listen(ranks []uint32, tasks []*exec.Cmd, inputs []io.WriteCloser) {
 	all := func(s syscall.Signal) {
 		for _, t := range tasks {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Bash is the script for bash: it is sourced, or lies in bash-completion's folder under the name of each command.
+// Bash returns the script for bash: it is sourced, or installed in bash-completion's directory under the name of each command.
 func Bash(commands []Command, own Of) string {
 	var b strings.Builder
 	b.WriteString("# bash completion for Sluice and Slurm's commands; made by: sluice completion bash\n" + bashHead() + bashTail)
@@ -38,7 +38,7 @@ func Bash(commands []Command, own Of) string {
 				words = append(words, word)
 			}
 		}
-		if len(c.Words) > 0 { // sluice VERB: the verb's own words follow
+		if len(c.Words) > 0 { // sluice VERB: continue with the verb's own words
 			fmt.Fprintf(&b, "  _sluice_below %s && return\n", c.Name)
 		}
 		fmt.Fprintf(&b, "  _sluice_list '%s'\n}\ncomplete -o default -F _sluice_%s %s\n", strings.Join(words, " "), c.Name, c.Name)
@@ -46,7 +46,7 @@ func Bash(commands []Command, own Of) string {
 	return b.String()
 }
 
-// bashValues is the command that offers values.
+// bashValues returns the command that offers values.
 func bashValues(k Kind) string {
 	switch {
 	case k.Name == "files":
@@ -63,7 +63,7 @@ func bashValues(k Kind) string {
 	return "compopt +o default; COMPREPLY=()"
 }
 
-// bashHead are the functions that the commands share: the words of the line with "--name=value" taken apart, and values by their sort.
+// bashHead returns the functions that the commands share: splitting "--name=value", and completing values by kind.
 func bashHead() string {
 	var b strings.Builder
 	b.WriteString(`_sluice_words() {

@@ -1,8 +1,7 @@
 // Package completion writes completion scripts for bash, zsh and fish from the options that each command lists.
 //
-// Names of partitions, nodes, jobs, reservations and features come from the cluster when they are needed, by `sluice
-// squeue` and the like, because the commands may not be installed under Slurm's names, or those names may be another
-// program's.
+// Names of partitions, nodes, jobs, reservations and features are fetched from the cluster on demand, by `sluice squeue` and the
+// like, because the commands may not be installed under Slurm's names, or those names may belong to other programs.
 package completion
 
 import (
@@ -17,27 +16,27 @@ import (
 type Command struct {
 	Name    string
 	Options []command.Option
-	Words   []Word // what may stand in place of an option, at first
-	Rest    Kind   // what the other words are
+	Words   []Word // first words that may replace an option
+	Rest    Kind   // other words
 	After   []After
 }
 
-// Word is a word and what it is for.
+// Word is a word and its description.
 type Word struct{ Word, About string }
 
-// After says what follows one of some words.
+// After has the completions that follow certain words.
 type After struct {
 	Words []string
 	Kind  Kind
 }
 
-// Kind is a sort of values: one that a cluster is asked for, or a list.
+// Kind is a kind of values: fetched from the cluster, or a list.
 type Kind struct {
-	Name string   // of those below; "" with List
+	Name string   // one of those below; "" with List
 	List []string // words; those that end in "=" take a value
 }
 
-// The sorts of values that are asked for when they are needed; None is a value of which nothing is known.
+// The kinds of values that are fetched on demand; None is an unknown kind.
 var (
 	None         = Kind{}
 	Partitions   = Kind{Name: "partitions"}
@@ -50,7 +49,7 @@ var (
 	Folders      = Kind{Name: "folders"}
 )
 
-// live are the commands that print a sort of values, in any shell.
+// live are the commands that print the values of a kind, in any shell.
 var live = []struct{ kind, command string }{
 	{"partitions", "sluice sinfo -h -a -o %R 2>/dev/null"},
 	{"nodes", "sluice sinfo -h -N -o %N 2>/dev/null"},
@@ -59,10 +58,10 @@ var live = []struct{ kind, command string }{
 	{"features", "sluice sinfo -h -o %f 2>/dev/null | tr ',' '\\n' | grep -v '(null)'"},
 }
 
-// Of says what the argument of an option is, by the option's names.
+// Of returns the kind of an option's argument, by the option's names.
 type Of func(command string, o *command.Option) Kind
 
-// general are options whose arguments are the same in every command that has them.
+// general are the options whose arguments are the same in every command.
 var general = map[string]Kind{
 	"partition": Partitions, "nodelist": Nodes, "exclude": Nodes, "user": Users, "users": Users, "uid": Users, "mail-user": Users,
 	"jobs": Jobs, "jobid": Jobs, "reservation": Reservations, "constraint": Features, "prefer": Features, "constraints": Features,
@@ -75,7 +74,7 @@ var general = map[string]Kind{
 	"units":               {List: strings.Fields("K M G T P")}, "qos": {List: []string{"normal"}},
 }
 
-// Argument is what the argument of an option is: as own says, or as it is everywhere.
+// Argument returns the kind of an option's argument: that of own, or the general one.
 func Argument(own Of, name string, o *command.Option) Kind {
 	if own != nil {
 		if k := own(name, o); k.known() {
@@ -87,7 +86,7 @@ func Argument(own Of, name string, o *command.Option) Kind {
 
 func (k Kind) known() bool { return k.Name != "" || len(k.List) > 0 }
 
-// shown are the options to offer: no other names of the same.
+// shown returns the options to offer, without aliases.
 func (c *Command) shown() (rows []command.Option) {
 	for _, o := range c.Options {
 		if o.Canon == "" && o.Help != "" {
@@ -97,7 +96,7 @@ func (c *Command) shown() (rows []command.Option) {
 	return rows
 }
 
-// names are all ways in which an option is written.
+// names returns all spellings of an option.
 func (c *Command) names(o *command.Option) (words []string) {
 	p := command.Page{Options: c.Options}
 	if o.Short != 0 {
@@ -106,7 +105,7 @@ func (c *Command) names(o *command.Option) (words []string) {
 	return append(append(words, "--"+o.Long), p.Aliases(o)...)
 }
 
-// equals reports whether the words of a list take a value behind "=".
+// equals reports whether the words of a list take a value after "=".
 func (k Kind) equals() bool {
 	return slices.ContainsFunc(k.List, func(w string) bool { return strings.HasSuffix(w, "=") })
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/opt"
 )
 
-// Fish is the script for fish: it lies in a folder of completions under the name of each command, or is sourced.
+// Fish returns the script for fish: it is installed in a completions directory under the name of each command, or sourced.
 func Fish(commands []Command, own Of) string {
 	var b strings.Builder
 	b.WriteString("# fish completion for Sluice and Slurm's commands; made by: sluice completion fish\n" +
@@ -17,7 +17,7 @@ func Fish(commands []Command, own Of) string {
 		fmt.Fprintf(&b, "  case %s\n    %s\n", l.kind, l.command)
 	}
 	b.WriteString(fishHead)
-	for i := range commands { // what fish or somebody else has for them
+	for i := range commands { // remove other completions for them
 		fmt.Fprintf(&b, "complete -c %s -e\n", commands[i].Name)
 	}
 	for i := range commands {
@@ -113,7 +113,7 @@ func fishSluice(b *strings.Builder, c *Command) {
 	}
 }
 
-// fishArgument is how an option takes its argument.
+// fishArgument says how an option takes its argument.
 func fishArgument(k Kind) string {
 	if !k.known() {
 		return " -x"

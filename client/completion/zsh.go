@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/opt"
 )
 
-// Zsh is the script for zsh: the file _sluice in a folder of its function path, or sourced.
+// Zsh returns the script for zsh: the file _sluice in a directory of its function path, or sourced.
 func Zsh(commands []Command, own Of) string {
 	var b strings.Builder
 	names := make([]string, len(commands))
@@ -95,7 +95,7 @@ func zshCommand(c *Command, own Of) string {
 	return b.String()
 }
 
-// zshOption is the row of an option for _arguments.
+// zshOption returns an option's row for _arguments.
 func zshOption(c *Command, o *command.Option, own Of) string {
 	help := zshPlain(o.Help)
 	argument := ""
@@ -149,7 +149,7 @@ func zshValues(k Kind) string {
 	return "_message value"
 }
 
-// zshPlain is a text for a description: without what _arguments and quotes would take for themselves.
+// zshPlain removes characters with a meaning in _arguments or quotes from a description.
 func zshPlain(s string) string {
 	return strings.NewReplacer("'", "’", "[", "(", "]", ")", ":", " ", "\\", "/", "`", "").Replace(s)
 }

@@ -50,7 +50,7 @@ func check(c *command.Call) error {
 	if len(c.Args) > 0 {
 		path = c.Args[0]
 		f, err := os.Open(path)
-		if err != nil { // conf.Load would advise to set SLURM_CONF
+		if err != nil { // conf.Load would advise setting SLURM_CONF
 			return fmt.Errorf("cannot read configuration %s: %w", path, errors.Unwrap(err))
 		}
 		f.Close()
@@ -90,9 +90,9 @@ func check(c *command.Call) error {
 	return nil
 }
 
-// loadScript has the controller's program load job_submit.lua, as the controller does when it starts (ctld.PluginCommand): the commands
-// have no interpreter. fault says why the script is of no use, unknown why nobody could tell. A script that is loaded is executed: for
-// root it is as the script's owner, who may be somebody else.
+// loadScript makes the controller's program load job_submit.lua, as the controller does at startup (ctld.PluginCommand), because
+// the commands have no interpreter. fault says why the script is unusable, unknown why it could not be checked. Loading executes
+// the script: root does that as the script's owner, who may be another user.
 func loadScript(script string, messageTimeoutS int64) (fault, unknown string) {
 	unusable := func(why any) (string, string) { return fmt.Sprintf("cannot use %s: %v", script, why), "" }
 	f, err := os.Open(script)
@@ -107,7 +107,7 @@ func loadScript(script string, messageTimeoutS int64) (fault, unknown string) {
 	limit := time.Duration(max(messageTimeoutS, 2)) * time.Second / 2
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	const opened = "/proc/self/fd/0" // whatever the rights of the folders above it; that it has no request in it ends the interpreter
+	const opened = "/proc/self/fd/0" // independent of the permissions of its directories; without a request on stdin the interpreter exits
 	cmd := exec.CommandContext(ctx, ctld, "job-submit", opened)
 	cmd.Env, cmd.Dir, cmd.Stdin = []string{"PATH=" + program.Path, "TZ=" + os.Getenv("TZ")}, "/", f
 	if info, err := f.Stat(); err == nil && os.Geteuid() == 0 {

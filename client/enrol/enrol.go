@@ -1,4 +1,4 @@
-// Package enrol is `sluice token`, `sluice node` and `sluice certs`: how hosts join the cluster and are removed, and which belong to it.
+// Package enrol is `sluice token`, `sluice node` and `sluice certs`: they add hosts to the cluster, remove them and list them.
 package enrol
 
 import (
@@ -28,7 +28,7 @@ func connected(run func(context.Context, *command.Call, *client.Client) error) f
 
 var noHeader = command.Option{Name: opt.Name{Long: "noheader", Short: 'h'}, Help: "without headings"}
 
-// table prints rows with aligned columns; without their headings when bare.
+// table prints rows with aligned columns, without headings if bare.
 func table(out io.Writer, bare bool, rows [][]string) error {
 	width := make([]int, len(rows[0]))
 	if bare {
@@ -51,7 +51,7 @@ func table(out io.Writer, bare bool, rows [][]string) error {
 	return nil
 }
 
-// dash stands in a table where there is nothing: programs count columns.
+// dash replaces an empty cell, because programs count columns.
 func dash(text string) string {
 	if text == "" {
 		return "-"
@@ -59,7 +59,7 @@ func dash(text string) string {
 	return text
 }
 
-// moment is a time; "" where there is none.
+// moment formats a time; "" if there is none.
 func moment(ns int64) string {
 	if ns == 0 {
 		return ""

@@ -82,7 +82,7 @@ func listHosts(ctx context.Context, call *command.Call, c *client.Client) error 
 	if _, err := fmt.Fprintf(call.Stdout, "\n%s\n", strings.Join(problems, "\n")); err != nil || !only {
 		return err
 	}
-	return command.ExitCode(1) // they have been shown
+	return command.ExitCode(1) // they have been printed
 }
 
 func revokeHostVerb() *command.Verb {

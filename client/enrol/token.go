@@ -72,7 +72,7 @@ func createToken(ctx context.Context, call *command.Call, c *client.Client) erro
 	return err
 }
 
-// howToJoin is what somebody at a terminal is told about a token.
+// howToJoin is the explanation of a token for users at a terminal.
 func howToJoin(r *msg.CreateTokenReply, node, role string) string {
 	login, until := "", ""
 	if role == "login" {

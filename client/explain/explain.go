@@ -1,5 +1,5 @@
-// Package explain is `sluice explain`: why a job waits, and what would let it start. The words are the controller's: those about nodes
-// and the queue are made in sched/explain, all others in ctld/explain.
+// Package explain is `sluice explain`: why a job waits, and what would let it start. The text is the controller's: about nodes and
+// the queue it comes from sched/explain, all else from ctld/explain.
 package explain
 
 import (
@@ -37,7 +37,7 @@ func run(call *command.Call) error {
 	var failed error
 	for i, id := range call.Args {
 		reply, err := c.Explain(context.Background(), &msg.ExplainRequest{Id: id})
-		if err != nil { // the other jobs are explained all the same
+		if err != nil { // continue with the other jobs
 			failed = command.ExitCode(call.Exit(err))
 			continue
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// AppendConfig writes a configuration as a slurm.conf that could be read again: the pairs of scontrol show config that are keys of it,
-// then nodes and partitions.
+// AppendConfig writes a configuration as a valid slurm.conf: the pairs of scontrol show config that are keys, then nodes and
+// partitions.
 func AppendConfig(b []byte, c *Context, pairs []*msg.KeyValue, nodes []*msg.NodeRecord, parts []*msg.PartitionRecord) []byte {
 	b = append(c.AppendTime(append(b, "########################################################\n#   Configuration file for Slurm - "...),
 		c.Now.UnixNano(), ""), '\n')
@@ -40,8 +40,8 @@ func confKey(key string) string {
 	return name
 }
 
-// confValue is what a pair of scontrol show config is in slurm.conf; "" leaves it out: what is shown and not set, and words for a
-// default.
+// confValue converts a value of scontrol show config to that in slurm.conf; "" leaves out the pair: values that cannot be set, and
+// words for a default.
 func confValue(key, value string) string {
 	switch key {
 	case "BOOT_TIME", "HASH_VAL", "NEXT_JOB_ID", "SLURM_CONF", "SLURM_VERSION", "MULTIPLE_SLURMD", "SLUICE_VERSION", "Licenses_Used",

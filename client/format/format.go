@@ -1,12 +1,12 @@
 // Package format turns records into the text of squeue, sinfo and scontrol show.
 //
 // Each kind of row has one table of fields (jobs in jobfields.go, groups of nodes in nodefields.go, steps in stepfields.go): a
-// letter for -o, names for -O, a header, and a function from record to text. A Layout is what -o or -O asked for: fields with
-// widths and the text between them. The rules of width and parsing are those of squeue(1), "--format" and "--Format", and of
-// what Slurm 22.05 answers (client/cli/testdata). scontrol's blocks are in *record.go.
+// letter for -o, names for -O, a header, and a function from record to text. A Layout is a parsed -o or -O: fields with widths and
+// the text between them. The rules of width and parsing are those of squeue(1), "--format" and "--Format", and of Slurm 22.05's
+// output (client/cli/testdata). scontrol's blocks are in *record.go.
 //
-// Records hold names that users chose, so everything that comes from one passes through Escape: no column count, terminal or
-// reader of lines can be upset by a name.
+// Records hold names that users chose, so every text from a record passes through Escape: a name cannot upset column counts,
+// terminals or line-based readers.
 package format
 
 import (
@@ -17,25 +17,25 @@ import (
 	"github.com/sluice-hpc/sluice/client/terminal"
 )
 
-// Escape is terminal.Escape, for what a record says.
+// Escape is terminal.Escape, for texts from records.
 func Escape(s string) string { return terminal.Escape(s) }
 
-// Context is what the text of a field depends on besides its record.
+// Context is the input of a field's text in addition to the record.
 type Context struct {
 	Now        time.Time      // the controller's clock when it answered
 	Loc        *time.Location // nil: local time
 	TimeFormat string         // SLURM_TIME_FORMAT
 	NoConvert  bool           // --noconvert: 2048M stays 2048M
-	Expand     bool           // --expand-patterns: files as they will be called, not as they were asked for
+	Expand     bool           // --expand-patterns: file names with their symbols expanded
 	BitstrLen  int            // SLURM_BITSTR_LEN: bytes of an array expression, 0 no limit
 	Cluster    string
-	Nodes      map[string]*msg.NodeRecord // by name, where a document says what of a node a job has; nil = not known
-	// UserName and GroupName name ids that the record leaves without a name; nil prints the number.
+	Nodes      map[string]*msg.NodeRecord // by name, for documents that show a job's share of a node; nil = unknown
+	// UserName and GroupName name ids for which the record has no name; nil prints the number.
 	UserName  func(uid uint32) string
 	GroupName func(gid uint32) string
 }
 
-// DefaultBitstrLen is the limit on array expressions when SLURM_BITSTR_LEN is not set (squeue(1), ENVIRONMENT).
+// DefaultBitstrLen is the limit on array expressions if SLURM_BITSTR_LEN is not set (squeue(1), ENVIRONMENT).
 const DefaultBitstrLen = 64
 
 func (c *Context) location() *time.Location {
@@ -45,34 +45,34 @@ func (c *Context) location() *time.Location {
 	return c.Loc
 }
 
-// Field is one thing that can be shown of a row of type T.
+// Field is one value to show of a row of type T.
 type Field[T any] struct {
-	Letter byte     // of -o, 0 if it has none
-	Names  []string // of -O, in lower case
+	Letter byte     // for -o, 0 if it has none
+	Names  []string // for -O, in lower case
 	Header string
 	// Text appends the field to b. It need not escape.
 	Text func(b []byte, c *Context, row T) []byte
-	// Key appends what --sort compares, as bytes (order.go); nil sorts by the text.
+	// Key appends the bytes by which --sort compares (order.go); nil sorts by the text.
 	Key func(b []byte, c *Context, row T) []byte
-	// Config is the place in slurm.conf, for fields that can be sorted by it ("#P").
+	// Config is the position in slurm.conf, for fields that can be sorted by it ("#P").
 	Config func(row T) int64
-	// NoSort: --sort refuses the letter, as Slurm does.
+	// NoSort: --sort rejects the letter, as in Slurm.
 	NoSort bool
-	// Whole: a duration, which Slurm never cuts in a column that is aligned to the right.
+	// Whole: a duration, which Slurm never cuts in a right-aligned column.
 	Whole bool
-	// Marked: a '*' at the end outlives the cut (sinfo's default partition).
+	// Marked: a '*' at the end survives cutting (sinfo's default partition).
 	Marked bool
-	// Fold says how sinfo groups nodes that differ in the field.
+	// Fold is how sinfo groups nodes that differ in the field.
 	Fold Fold
 }
 
-// Column is a field with its place in a row. A Column without a field is literal text in Suffix.
+// Column is a field in a row. A Column without a field is literal text in Suffix.
 type Column[T any] struct {
 	Field  *Field[T]
-	Width  int // bytes; 0 = as wide as the text, never cut
+	Width  int // bytes; 0 = the width of the text, never cut
 	Right  bool
 	Suffix string
-	Auto   bool // sinfo's '#': at least Width, wider when a row needs it (Fit)
+	Auto   bool // sinfo's '#': at least Width, wider if a row requires it (Fit)
 }
 
 // Layout is a parsed format.
@@ -115,7 +115,7 @@ func (l Layout[T]) AppendRow(b []byte, c *Context, row T) []byte {
 	return b
 }
 
-// Fit widens the Auto columns to what the rows need.
+// Fit widens the Auto columns to the widest row.
 func (l Layout[T]) Fit(c *Context, rows []T) {
 	var b []byte
 	for i := range l {
@@ -129,7 +129,7 @@ func (l Layout[T]) Fit(c *Context, rows []T) {
 	}
 }
 
-// fit cuts or pads b[start:] to width bytes, which is how Slurm counts. A rune is never cut in two: blanks take its place.
+// fit cuts or pads b[start:] to width bytes, the unit that Slurm uses. It never cuts within a rune, but pads with blanks instead.
 func fit(b []byte, start, width int, right bool) []byte {
 	if width <= 0 {
 		return b

@@ -10,9 +10,9 @@ import (
 // Job is one row of squeue: a job, one task of an array that has not started (-r), or a job in one of its partitions (-P).
 type Job struct {
 	*msg.JobRecord
-	// Partition overrides what the record says, "" does not.
+	// InPartition overrides the record's partition, unless empty.
 	InPartition string
-	// Task is the task that this row stands for, where IsTask.
+	// Task is the row's task, if IsTask.
 	Task   uint32
 	IsTask bool
 }
@@ -44,7 +44,7 @@ func jobState(r *msg.JobRecord, form int) string {
 	return "?"
 }
 
-// JobStateName is the state as squeue's %T and scontrol print it.
+// JobStateName is the state in squeue's %T and scontrol.
 func JobStateName(r *msg.JobRecord) string { return jobState(r, 0) }
 
 // ParseJobState reads one name of -t, long or compact, in any case: a base state, or a flag (flag != 0).
@@ -65,10 +65,10 @@ func ParseJobState(name string) (state msg.JobState, flag uint32, ok bool) {
 	return 0, 0, false
 }
 
-// federated is a flag that no job of ours has: states of federations are names that select nothing.
+// federated is a flag that no job has: the states of federations are valid names that match nothing.
 const federated = 1 << 31
 
-// JobStateNames is the list that a refusal of -t shows: base states, and the flags.
+// JobStateNames is the list in the error about an invalid -t: base states and flags.
 func JobStateNames() string {
 	var names []string
 	for i := range JobStates {
@@ -78,7 +78,7 @@ func JobStateNames() string {
 		",COMPLETING,CONFIGURING,RESIZING,RESV_DEL_HOLD,REQUEUED,REQUEUE_FED,REQUEUE_HOLD,REVOKED,SIGNALING,SPECIAL_EXIT,STAGE_OUT,STOPPED"
 }
 
-// AppendJobID writes "12", "12_3", or "12_[4-9%2]" for what is left of an array.
+// AppendJobID writes "12", "12_3", or "12_[4-9%2]" for the rest of an array.
 func AppendJobID(b []byte, c *Context, j Job) []byte {
 	r := j.JobRecord
 	if r.GetArrayJobId() == 0 {
@@ -96,8 +96,8 @@ func AppendJobID(b []byte, c *Context, j Job) []byte {
 	return strconv.AppendUint(b, uint64(r.GetArrayTaskId()), 10)
 }
 
-// CutTasks cuts an array expression to less than limit bytes, of which the last are "..." and for which there must be room whether
-// they are needed or not; the throttle stays, and is not counted.
+// CutTasks cuts an array expression to less than limit bytes, ending with "...". Like Slurm it reserves room for the "..." even if
+// nothing is cut. The throttle is kept and not counted.
 func CutTasks(tasks string, limit int) string {
 	const more = "..."
 	list, throttle, has := strings.Cut(tasks, "%")
@@ -111,7 +111,7 @@ func CutTasks(tasks string, limit int) string {
 	return list
 }
 
-// ShownPartition is where a job is, or all that it may wait for.
+// ShownPartition is the partition of a job, or all partitions that it may wait for.
 func (j Job) ShownPartition() string {
 	if j.InPartition != "" {
 		return j.InPartition
@@ -126,10 +126,10 @@ func (j Job) ShownPartition() string {
 	return r.GetPartition()
 }
 
-// Partitions are the names that partition lists.
+// Partitions are the names in ShownPartition.
 func (j Job) Partitions() []string { return strings.Split(j.ShownPartition(), ",") }
 
-// Started is the moment of the start, or the one expected; 0 if there is none.
+// Started is the time of the start, or the expected one; 0 if there is none.
 func Started(r *msg.JobRecord) int64 {
 	if r.GetStartNs() != 0 && r.GetState() != msg.JobState_JOB_PENDING {
 		return r.GetStartNs()
@@ -143,7 +143,8 @@ func Started(r *msg.JobRecord) int64 {
 	return r.GetSpec().GetBeginNs()
 }
 
-// Ends is the moment of the end, or the one expected: by plan and limit. 0 if there is none, unlimited if it never comes.
+// Ends is the time of the end, or the expected one according to plan and limit; 0 if there is none. unlimited means that there is
+// no time limit.
 func Ends(r *msg.JobRecord) (ns int64, unlimited bool) {
 	if r.GetState().Terminal() {
 		return r.GetEndNs(), false
@@ -160,7 +161,7 @@ func Ends(r *msg.JobRecord) (ns int64, unlimited bool) {
 	return 0, false
 }
 
-// UsedSeconds is the run time so far, suspensions left out.
+// UsedSeconds is the run time so far without suspensions.
 func UsedSeconds(c *Context, r *msg.JobRecord) int64 {
 	if r.GetState() == msg.JobState_JOB_PENDING || r.GetStartNs() == 0 {
 		return 0
@@ -176,11 +177,11 @@ func UsedSeconds(c *Context, r *msg.JobRecord) int64 {
 			return 0
 		}
 	}
-	// Seconds of the clock, as Slurm counts: what ended in the second in which it began took 0 s.
+	// Slurm counts seconds of the clock: a job that ended in the second in which it began took 0 s.
 	return max(0, until/1e9-from/1e9) + r.GetPreSuspendNs()/1e9
 }
 
-// leftSeconds is the limit less the time used; ok is false where there is no limit.
+// leftSeconds is the limit minus the time used; ok is false if there is no limit.
 func leftSeconds(c *Context, r *msg.JobRecord) (seconds int64, ok bool) {
 	if r.GetTimeLimitS() == msg.Unlimited {
 		return 0, false
@@ -188,7 +189,7 @@ func leftSeconds(c *Context, r *msg.JobRecord) (seconds int64, ok bool) {
 	return LimitSeconds(r.GetTimeLimitS()) - UsedSeconds(c, r), true
 }
 
-// LimitSeconds rounds up to minutes, in which Slurm keeps limits.
+// LimitSeconds rounds up to minutes, the unit of limits in Slurm.
 func LimitSeconds(s uint32) int64 { return (int64(s) + 59) / 60 * 60 }
 
 // appendLimit writes a time limit as squeue does.
@@ -202,7 +203,7 @@ func appendLimit(b []byte, s uint32) []byte {
 	return appendElapsed(b, LimitSeconds(s))
 }
 
-// Reason is Slurm's word for why a job is where it is.
+// Reason is Slurm's reason for the job's state.
 func Reason(r *msg.JobRecord) string {
 	if r.GetReason() == "" {
 		return "None"
@@ -210,7 +211,7 @@ func Reason(r *msg.JobRecord) string {
 	return r.GetReason()
 }
 
-// showsReason: %R shows the reason of jobs that wait or failed, the nodes of all others.
+// showsReason reports whether %R shows the reason, for jobs that wait or failed, or the nodes, for all others.
 func showsReason(r *msg.JobRecord) bool {
 	if r.GetStateFlags()&msg.JobCompleting != 0 {
 		return false
@@ -223,13 +224,13 @@ func showsReason(r *msg.JobRecord) bool {
 	return false
 }
 
-// MinCPUs is the CPUs that each node must give: --mincpus, or what the tasks on it need.
+// MinCPUs is the number of CPUs required per node: --mincpus, or those of the tasks on it.
 func MinCPUs(s *msg.JobSpec) uint32 {
 	perTask := max(s.GetCpusPerTask(), 1)
 	return max(s.GetPnMinCpus(), perTask*max(s.GetNtasksPerNode(), 1), 1)
 }
 
-// Memory is the request and whether it is meant per CPU.
+// Memory is the requested memory and whether it is per CPU.
 func Memory(s *msg.JobSpec) (mib uint64, perCPU bool) {
 	if s.GetMemPerCpuMib() != 0 {
 		return s.GetMemPerCpuMib(), true
@@ -237,7 +238,7 @@ func Memory(s *msg.JobSpec) (mib uint64, perCPU bool) {
 	return s.GetMemPerNodeMib(), false
 }
 
-// oversubscribe is squeue's %h: what the partition decides (FORCE, EXCLUSIVE), else what the job asks for.
+// oversubscribe is squeue's %h: the partition's setting (FORCE, EXCLUSIVE), else the job's request.
 func oversubscribe(r *msg.JobRecord) string {
 	if r.GetOversubscribe() != "" {
 		return r.GetOversubscribe()
@@ -262,7 +263,7 @@ func CommandLine(s *msg.JobSpec) string {
 	return s.GetCommand() + " " + strings.Join(s.GetArgs(), " ")
 }
 
-// NodeCount is %D: a pending job counts as many nodes as it will get at least.
+// NodeCount is %D: for a pending job the minimum number of nodes.
 func NodeCount(r *msg.JobRecord) uint32 {
 	if r.GetNumNodes() == 0 && r.GetState() == msg.JobState_JOB_PENDING {
 		return max(r.GetSpec().GetMinNodes(), 1)
@@ -270,8 +271,8 @@ func NodeCount(r *msg.JobRecord) uint32 {
 	return r.GetNumNodes()
 }
 
-// ExpandTasks calls yield with each task of an expression such as "1-5,8,12-30:2%4" until it returns false; it reports whether
-// the expression could be read.
+// ExpandTasks calls yield with each task of an expression such as "1-5,8,12-30:2%4" until it returns false; it reports whether the
+// expression is valid.
 func ExpandTasks(tasks string, yield func(task uint32) bool) bool {
 	list, _, _ := strings.Cut(tasks, "%")
 	for _, element := range strings.Split(list, ",") {

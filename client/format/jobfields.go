@@ -8,12 +8,12 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
-// Jobs is the table of squeue's fields, made when it is first asked for.
+// Jobs is the table of squeue's fields, built on first use.
 var Jobs = sync.OnceValue(func() *Table[Job] { return NewTable(append(jobLetters(), jobNames()...)) })
 
 type jobText = func(b []byte, c *Context, j Job) []byte
 
-// text makes a field's function of one that gives a string, unset standing for the empty one.
+// text converts a function that returns a string to a field's function; unset replaces the empty string.
 func text(unset string, get func(r *msg.JobRecord) string) jobText {
 	return func(b []byte, _ *Context, j Job) []byte {
 		if s := get(j.JobRecord); s != "" {
@@ -31,7 +31,7 @@ func count(get func(r *msg.JobRecord) uint64) jobText {
 	return func(b []byte, _ *Context, j Job) []byte { return strconv.AppendUint(b, get(j.JobRecord), 10) }
 }
 
-// orStar is a count that Slurm prints as '*' while nobody asked for it.
+// orStar is a count that Slurm prints as '*' if it was not requested.
 func orStar(get func(s *msg.JobSpec) uint32) jobText {
 	return func(b []byte, _ *Context, j Job) []byte {
 		if n := get(j.GetSpec()); n != 0 {
@@ -55,7 +55,7 @@ func spec(get func(s *msg.JobSpec) string) func(*msg.JobRecord) string {
 
 const null = "(null)"
 
-// jobLetters are the fields that have a letter, in the order of %all.
+// jobLetters returns the fields with a letter, in the order of %all.
 func jobLetters() []Field[Job] {
 	priority := by((*msg.JobRecord).GetPriority)
 	return []Field[Job]{
@@ -192,7 +192,7 @@ func endKey(r *msg.JobRecord) int64 {
 	return ns
 }
 
-// startKey puts jobs without an expected start last.
+// startKey sorts jobs without an expected start last.
 func startKey(r *msg.JobRecord) int64 {
 	if ns := Started(r); ns != 0 {
 		return ns
@@ -234,7 +234,7 @@ func AppendGroup(b []byte, c *Context, j Job) []byte {
 	return append(b, c.group(s.GetGid())...)
 }
 
-// appendPriorityShare is %p: the priority relative to the largest possible.
+// appendPriorityShare is %p: the priority as a fraction of the largest possible one.
 func appendPriorityShare(b []byte, _ *Context, j Job) []byte {
 	return strconv.AppendFloat(b, float64(j.GetPriority())/float64(msg.Unlimited), 'f', 14, 64)
 }
@@ -297,7 +297,7 @@ func appendCoreSpec(b []byte, _ *Context, j Job) []byte {
 	return append(b, "N/A"...)
 }
 
-// appendIDKey orders by job, then by task; what is left of an array comes after its started tasks.
+// appendIDKey sorts by job, then by task; the rest of an array comes after its started tasks.
 func appendIDKey(b []byte, _ *Context, j Job) []byte {
 	return appendNumberKey(appendNumberKey(b, int64(arrayID(j.JobRecord))), int64(taskKey(j)))
 }
@@ -312,5 +312,5 @@ func taskKey(j Job) uint64 {
 	return uint64(j.GetArrayTaskId())
 }
 
-// appendNodesKey orders node lists as people read them, jobs without nodes last.
+// appendNodesKey sorts node lists naturally, jobs without nodes last.
 func appendNodesKey(b []byte, _ *Context, j Job) []byte { return appendHostsKey(b, j.GetNodeList()) }

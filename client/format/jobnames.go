@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// jobNames are the fields that only -O has (squeue(1), --Format). Those of things that Sluice does not have (federations, burst
-// buffers, cluster-wide association ids) print what a Slurm without them prints, since portals ask for every name there is.
+// jobNames returns the fields that only -O has (squeue(1), --Format). Fields of features that Sluice lacks (federations, burst
+// buffers, cluster-wide association ids) print the output of a Slurm without them, because portals request every name.
 func jobNames() []Field[Job] {
 	na, nil0 := fixed("N/A"), fixed("0")
 	return []Field[Job]{
@@ -111,7 +111,7 @@ func orNA(get func(s *msg.JobSpec) uint32) jobText {
 	}
 }
 
-// jobTres is what a job holds, or asks for while it holds nothing.
+// jobTres is the job's allocation, or its request if it has none.
 func jobTres(r *msg.JobRecord) string {
 	if r.GetAllocTres() != "" {
 		return r.GetAllocTres()
@@ -119,7 +119,7 @@ func jobTres(r *msg.JobRecord) string {
 	return r.GetReqTres()
 }
 
-// appendPendingTime is the seconds from submission to the start, or to now.
+// appendPendingTime is the number of seconds from submission to the start, or until now.
 func appendPendingTime(b []byte, c *Context, j Job) []byte {
 	until := j.GetStartNs()
 	if until == 0 || j.GetState() == msg.JobState_JOB_PENDING {

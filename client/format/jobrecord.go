@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// Block is how scontrol show prints one record: keys with values, several to a line, or all on one (-o).
+// Block formats one record for scontrol show: keys with values, several per line, or all on one line (-o).
 type Block struct {
 	b   []byte
 	sep string
@@ -29,7 +29,7 @@ func newBlock(b []byte, c *Context, oneLine bool) *Block {
 // line begins the next line of the block.
 func (k *Block) line() { k.b = append(k.b, k.sep...) }
 
-// put writes "key=value"; a blank belongs in front of every key but a line's first.
+// put writes "key=value"; include a leading blank for every key except the first in a line.
 func (k *Block) put(key, value string) {
 	k.b = append(append(k.b, key...), '=')
 	start := len(k.b)
@@ -57,7 +57,7 @@ func Or(s, unset string) string {
 	return s
 }
 
-// paths gives the file names of a job's streams (sbatch(1), "filename pattern").
+// paths returns the file name symbols of a job's streams (sbatch(1), "filename pattern").
 func paths(r *msg.JobRecord) (v filename.Values) {
 	s := r.GetSpec()
 	v = filename.Values{JobID: r.GetId(), ArrayJobID: r.GetArrayJobId(), ArrayTaskID: r.GetArrayTaskId(), JobName: s.GetName(),
@@ -69,13 +69,13 @@ func paths(r *msg.JobRecord) (v filename.Values) {
 	return v
 }
 
-// StdOut is the file that a job's output goes to.
+// StdOut is the file of a job's standard output.
 func StdOut(r *msg.JobRecord) string {
 	v := paths(r)
 	return filename.Output(r.GetSpec().GetStdOut(), r.GetSpec().GetWorkDir(), v)
 }
 
-// StdErr is the file that a job's errors go to: without a pattern of their own, that of the output.
+// StdErr is the file of a job's standard error; without a pattern of its own that of the output.
 func StdErr(r *msg.JobRecord) string {
 	v := paths(r)
 	if name := filename.Error(r.GetSpec().GetStdErr(), r.GetSpec().GetWorkDir(), v); name != "" {
@@ -84,7 +84,7 @@ func StdErr(r *msg.JobRecord) string {
 	return StdOut(r)
 }
 
-// errPattern is what was asked for the errors: without a pattern of their own, that of the output.
+// errPattern is the pattern for standard error; without one that of the output.
 func errPattern(s *msg.JobSpec) string {
 	if p := s.GetStdErr(); p != "" {
 		return p
@@ -92,14 +92,14 @@ func errPattern(s *msg.JobSpec) string {
 	return s.GetStdOut()
 }
 
-// StdIn is the file that a job reads.
+// StdIn is the file of a job's standard input.
 func StdIn(r *msg.JobRecord) string {
 	v := paths(r)
 	return filename.Input(r.GetSpec().GetStdIn(), r.GetSpec().GetWorkDir(), v)
 }
 
-// askedFile is the file of a stream as it was asked for, below the working folder, with its symbols; as it will be called where that is
-// wanted (squeue(1), --expand-patterns), or where nobody asked for one.
+// askedFile is the file of a stream as requested, below the working directory, with its symbols unexpanded. They are expanded on
+// request (squeue(1), --expand-patterns) and for a default file.
 func askedFile(c *Context, r *msg.JobRecord, asked func(*msg.JobSpec) string, called func(*msg.JobRecord) string) string {
 	pattern := asked(r.GetSpec())
 	if c.Expand || pattern == "" || strings.EqualFold(pattern, "none") {
@@ -116,10 +116,9 @@ func ExitCode(status uint32) string {
 	return strconv.FormatUint(uint64(status>>8&0xff), 10) + ":" + strconv.FormatUint(uint64(status&0x7f), 10)
 }
 
-// AppendJob writes a job as `scontrol show job` does: the keys and their order are those of a real one, so that what parses its
-// output parses ours. details is how often -d was given. What the job has used (jobuse.go), and the diagnosis of one that waits or
-// failed, as the key Diagnosis, stand last, where a reader that does not know them reads on undisturbed; with oneLine blanks of the
-// diagnosis become underscores, as those of Reason always do.
+// AppendJob writes a job as `scontrol show job` does, with the keys and order of the original, so that its parsers work. details is
+// the number of -d. The job's usage (jobuse.go), and for a job that waits or failed the key Diagnosis, come last, where they do not
+// disturb readers that do not know them. With oneLine, blanks of the diagnosis become underscores, as those of Reason always do.
 func AppendJob(b []byte, c *Context, r *msg.JobRecord, oneLine bool, details int) []byte {
 	k := newBlock(b, c, oneLine)
 	jobIdentity(k, r)
@@ -252,7 +251,7 @@ func jobPlace(k *Block, r *msg.JobRecord) {
 	}
 }
 
-// star writes a count that nobody asked for as '*'.
+// star formats a count that was not requested as '*'.
 func star(n uint32) string {
 	if n == 0 {
 		return "*"
@@ -314,7 +313,7 @@ func jobShape(k *Block, r *msg.JobRecord, details int) {
 	k.put(" Network", Or(s.GetNetwork(), null))
 }
 
-// jobAllocation is what -d adds: the share of each node, nodes with the same share on one line.
+// jobAllocation adds the share of each node for -d; nodes with the same share are on one line.
 func jobAllocation(k *Block, r *msg.JobRecord) {
 	if len(r.GetAlloc()) == 0 {
 		return
@@ -335,7 +334,7 @@ func jobAllocation(k *Block, r *msg.JobRecord) {
 	}
 }
 
-// jobGres is what a job has on all its nodes: "gpu:a100:4,shard:2".
+// jobGres is the job's total of generic resources: "gpu:a100:4,shard:2".
 func jobGres(alloc []*msg.NodeAlloc) string {
 	total := map[string]uint64{}
 	var order []string
@@ -401,7 +400,7 @@ func jobFiles(k *Block, r *msg.JobRecord) {
 	}
 }
 
-// ParseSwitches takes "2@60:00" apart: how many leaf switches a job wants at most, 0 = any number, and how many seconds it waits for that.
+// ParseSwitches splits "2@60:00" into the maximum number of leaf switches, 0 = any, and how many seconds to wait for it.
 func ParseSwitches(text string) (count, waitS int64) {
 	number, wait, _ := strings.Cut(text, "@")
 	count, _ = strconv.ParseInt(number, 10, 32)
@@ -480,7 +479,7 @@ func jobTresRequests(k *Block, r *msg.JobRecord) {
 	}
 }
 
-// mailTypes names the events of --mail-type in the order scontrol does.
+// mailTypes names the events of --mail-type in scontrol's order.
 func mailTypes(set uint32) string {
 	names := [...]struct {
 		bit  uint32

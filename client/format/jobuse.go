@@ -7,28 +7,28 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// JobUse is what a job has used of what it holds: at its end as its nodes have reported, and while it runs as far as they have said.
-// A figure that nobody has measured is not known, which is not zero.
+// JobUse is the use that a job has made of its allocation: as reported by its nodes at the end, or so far while it runs. A figure
+// that was not measured is unknown, not zero.
 type JobUse struct {
 	CPUUsec            uint64 // CPU time, user and system
-	RSSKiB, HeldRSSKiB uint64 // the largest memory on each node together; what was allocated
+	RSSKiB, HeldRSSKiB uint64 // sum of the nodes' peak memory, and of the memory allocated
 	GPUs               GPUUse
 }
 
-// GPUUse is what a job has used of its GPUs. Figures of a GPU of which a job has a part are those of the whole GPU: drivers know no
-// others.
+// GPUUse is the use that a job has made of its GPUs. For a part of a GPU the figures are those of the whole GPU, because drivers
+// provide no others.
 type GPUUse struct {
-	Devices  int     // GPUs, or instances of them, with figures or without
-	UtilOf   int     // of so many the driver says how busy they were
+	Devices  int     // GPUs or MIG instances, with or without figures
+	UtilOf   int     // number of devices whose driver provides the utilization
 	Util     float64 // their mean utilization, in percent
 	MemoryOf int
-	MemMiB   int64 // the largest memory in use of each, together
-	MostMiB  int64 // of the one where that was most
+	MemMiB   int64 // sum of the devices' peak memory
+	MostMiB  int64 // the largest of these
 	EnergyOf int
 	EnergyMJ int64 // millijoules
 }
 
-// UseOf sums up what a job has used.
+// UseOf sums up the usage of a job.
 func UseOf(r *msg.JobRecord) (u JobUse) {
 	for _, s := range r.GetUsage() {
 		u.CPUUsec += s.GetCpuUsecUser() + s.GetCpuUsecSystem()
@@ -57,7 +57,7 @@ func (g *GPUUse) add(d *msg.DeviceUse) {
 	if v := d.GetMaxMemoryMib(); v >= 0 {
 		g.MemMiB, g.MostMiB, g.MemoryOf = g.MemMiB+v, max(g.MostMiB, v), g.MemoryOf+1
 	}
-	if v := d.GetEnergyMj(); v >= 0 && d.GetSamples() > 1 { // a counter says something from the second look on
+	if v := d.GetEnergyMj(); v >= 0 && d.GetSamples() > 1 { // a counter needs two samples
 		g.EnergyMJ, g.EnergyOf = g.EnergyMJ+v, g.EnergyOf+1
 	}
 }
@@ -74,7 +74,7 @@ func HoldsGPUs(r *msg.JobRecord) bool {
 	return false
 }
 
-// notKnown is what is shown of a figure that nobody has measured.
+// notKnown is shown for a figure that was not measured.
 const notKnown = "n/a"
 
 func share(part, whole float64) string {
@@ -84,9 +84,8 @@ func share(part, whole float64) string {
 	return fmt.Sprintf("%.2f%%", 100*part/whole)
 }
 
-// jobUse is the line that says what a job has used, once a node has reported: with -d of every job, without it of those with GPUs, so
-// that the blocks of all others are those of Slurm to the byte. GPUMem is the largest memory in use of all GPUs together, ConsumedEnergy
-// joules.
+// jobUse writes the line with the job's usage, once a node has reported. Without -d only jobs with GPUs have it, so that the blocks
+// of all others are identical to Slurm's. GPUMem is the sum of the GPUs' peak memory, ConsumedEnergy is in joules.
 func jobUse(k *Block, r *msg.JobRecord, details int) {
 	gpus := HoldsGPUs(r)
 	if len(r.GetUsage()) == 0 || details == 0 && !gpus {

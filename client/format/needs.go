@@ -5,14 +5,14 @@ import (
 	"github.com/sluice-hpc/sluice/proto/coding"
 )
 
-// Needs says which fields of a record something reads: of a job those of JobRecord and of its JobSpec, of a node those of NodeRecord.
+// Needs are the fields of a record that are read: for a job those of JobRecord and its JobSpec, for a node those of NodeRecord.
 type Needs struct {
 	Job, Spec, Node coding.FieldSet
 }
 
 var everything = Needs{Job: coding.EveryField, Spec: coding.EveryField, Node: coding.EveryField}
 
-// With is what either of two needs.
+// With returns the union of both.
 func (n Needs) With(o Needs) Needs {
 	return Needs{Job: n.Job.With(o.Job), Spec: n.Spec.With(o.Spec), Node: n.Node.With(o.Node)}
 }
@@ -29,7 +29,7 @@ func (n Needs) AskNodes(r *msg.NodesRequest) *msg.NodesRequest {
 	return r
 }
 
-// numbers are the numbers of a request, where none stands for all.
+// numbers returns the numbers for a request, in which an empty list means all fields.
 func numbers(s coding.FieldSet) []uint32 {
 	if s == coding.EveryField {
 		return nil
@@ -40,7 +40,7 @@ func numbers(s coding.FieldSet) []uint32 {
 	return s.Numbers()
 }
 
-// key is the name by which the needs of a field are known.
+// key is the name of a field in the tables of needs.
 func (f *Field[T]) key() string {
 	if len(f.Names) > 0 {
 		return f.Names[0]
@@ -48,10 +48,10 @@ func (f *Field[T]) key() string {
 	return string(f.Letter)
 }
 
-// NeedsOfJobs is what the columns and sort keys of squeue read.
+// NeedsOfJobs returns the fields read by squeue's columns and sort keys.
 func NeedsOfJobs(l Layout[Job], o Order[Job]) Needs { return needs(l, o, jobNeeds) }
 
-// NeedsOfNodes is what the columns and sort keys of sinfo read.
+// NeedsOfNodes returns the fields read by sinfo's columns and sort keys.
 func NeedsOfNodes(l Layout[*NodeGroup], o Order[*NodeGroup]) Needs { return needs(l, o, nodeNeeds) }
 
 func needs[T any](l Layout[T], o Order[T], of func(key string) Needs) (n Needs) {

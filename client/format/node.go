@@ -10,7 +10,7 @@ import (
 // foldNodes sorts names and writes them as one host list.
 func foldNodes(names []string) string { return hostlist.FoldSorted(names) }
 
-// nodeBase is the base state: of a node that is up, by what is allocated on it.
+// nodeBase is the base state; that of a node that is up depends on its allocation.
 func nodeBase(n *msg.NodeRecord) msg.NodeState {
 	if n.GetState() != msg.NodeState_NODE_IDLE {
 		return n.GetState()
@@ -24,7 +24,7 @@ func nodeBase(n *msg.NodeRecord) msg.NodeState {
 	return msg.NodeState_NODE_MIXED
 }
 
-// busy: jobs run on the node, or are being cleaned up.
+// busy reports whether jobs run on the node or are being cleaned up.
 func busy(base msg.NodeState, flags uint32) bool {
 	return base == msg.NodeState_NODE_ALLOCATED || base == msg.NodeState_NODE_MIXED || flags&msg.NodeCompleting != 0
 }
@@ -33,7 +33,7 @@ func busy(base msg.NodeState, flags uint32) bool {
 var baseNames = [...][2]string{{"unknown", "unk"}, {"down", "down"}, {"idle", "idle"}, {"allocated", "alloc"}, {"error", "error"},
 	{"mixed", "mix"}, {"future", "futr"}}
 
-// suffixes stand behind a state; the first flag that is set decides (sinfo(1), "NODE STATE CODES").
+// suffixes follow a state; the first flag that is set decides (sinfo(1), "NODE STATE CODES").
 var suffixes = [...]struct {
 	flag uint32
 	mark string
@@ -43,7 +43,7 @@ var suffixes = [...]struct {
 	{msg.NodePoweredDown, "~"}, {msg.NodePowerDownPending, "!"}, {msg.NodeNoRespond, "*"},
 }
 
-// nodeState is what sinfo's %T (form 0) and %t (form 1) print.
+// nodeState is sinfo's %T (form 0) or %t (form 1).
 func nodeState(n *msg.NodeRecord, form int) string {
 	base, flags := nodeBase(n), n.GetStateFlags()
 	name := stateWord(base, flags, form)
@@ -81,7 +81,7 @@ func stateWord(base msg.NodeState, flags uint32, form int) string {
 		return word("draining", "drng")
 	case flags&msg.NodeDrain != 0:
 		return word("drained", "drain")
-	case flags&msg.NodeFail != 0 && base != msg.NodeState_NODE_MIXED && busy(base, flags): // mixed: as 22.05 has it
+	case flags&msg.NodeFail != 0 && base != msg.NodeState_NODE_MIXED && busy(base, flags): // mixed: as in 22.05
 		return word("failing", "failg")
 	case flags&msg.NodeFail != 0:
 		return "fail"
@@ -97,7 +97,7 @@ func stateWord(base msg.NodeState, flags uint32, form int) string {
 	return "?"
 }
 
-// flagNames are the words that scontrol joins to a base state, in its order.
+// flagNames are the words that scontrol appends to a base state, in order.
 var flagNames = [...]struct {
 	flag uint32
 	name string
@@ -110,7 +110,7 @@ var flagNames = [...]struct {
 	{msg.NodePlanned, "PLANNED"}, {msg.NodePoweringUp, "POWERING_UP"}, {msg.NodePoweringDown, "POWERING_DOWN"},
 }
 
-// NodeStateComplete is the state with all its flags, "IDLE+DRAIN", as scontrol show node prints it.
+// NodeStateComplete is the state with all flags, "IDLE+DRAIN", as in scontrol show node.
 func NodeStateComplete(n *msg.NodeRecord) string {
 	name := "?"
 	if base := nodeBase(n); int(base) >= 0 && int(base) < len(baseNames) {
@@ -125,7 +125,7 @@ func NodeStateComplete(n *msg.NodeRecord) string {
 	return name
 }
 
-// NodeStateNumber is base and flags as in Slurm's public node_states. sinfo sorts states by it, so that -t puts nodes in the order that
+// NodeStateNumber is base and flags as in Slurm's public node_states. sinfo sorts states by it, so that -t gives the order that
 // administrators know (flagged nodes first).
 func NodeStateNumber(n *msg.NodeRecord) uint64 {
 	order := uint64(nodeBase(n))
@@ -148,7 +148,7 @@ func NodeStateNumber(n *msg.NodeRecord) uint64 {
 	return order
 }
 
-// NodeFilter is a parsed -t of sinfo: any of the groups, of which all parts must hold.
+// NodeFilter is a parsed -t of sinfo: one of the groups must match, with all of its parts.
 type NodeFilter [][]func(n *msg.NodeRecord) bool
 
 // Match reports whether the node is in one of the states; an empty filter matches all.
@@ -168,8 +168,8 @@ func (f NodeFilter) Match(n *msg.NodeRecord) bool {
 	return false
 }
 
-// ParseNodeStates reads -t: states by "," (or), "&" or "+" (and), "~" or "!" before one (not); "all" is no filter. bad is the
-// first word that is no state.
+// ParseNodeStates reads -t: states by "," (or), "&" or "+" (and), "~" or "!" before one (not); "all" is no filter. bad is the first
+// word that is not a state.
 func ParseNodeStates(spec string) (f NodeFilter, bad string) {
 	for _, group := range strings.Split(spec, ",") {
 		var all []func(*msg.NodeRecord) bool
@@ -198,7 +198,7 @@ func ParseNodeStates(spec string) (f NodeFilter, bad string) {
 	return f, ""
 }
 
-// NodeStateNames is the list that a refusal of -t shows.
+// NodeStateNames is the list in the error about an invalid -t.
 const NodeStateNames = "unknown,down,idle,allocated,mixed,future,drain,drained,draining,no_respond,reserved,planned,cloud,completing," +
 	"powering_down,powered_down,power_down,powering_up,fail,failing,maint,inval,reboot_issued,reboot_requested"
 
@@ -222,13 +222,13 @@ func stateTest(name string) func(*msg.NodeRecord) bool {
 	case "idle":
 		return is(msg.NodeState_NODE_IDLE)
 	case "alloc", "allocated":
-		// Mixed nodes are in part allocated, and Slurm counts them in.
+		// Slurm includes mixed nodes, because they are partly allocated.
 		return func(n *msg.NodeRecord) bool {
 			return nodeBase(n) == msg.NodeState_NODE_ALLOCATED || nodeBase(n) == msg.NodeState_NODE_MIXED
 		}
 	case "error":
 		return is(msg.NodeState_NODE_ERROR)
-	case "mix", "mixed": // what drains counts as allocated alone
+	case "mix", "mixed": // draining nodes match only "allocated"
 		return func(n *msg.NodeRecord) bool {
 			return nodeBase(n) == msg.NodeState_NODE_MIXED && n.GetStateFlags()&msg.NodeDrain == 0
 		}
@@ -276,7 +276,7 @@ func stateTest(name string) func(*msg.NodeRecord) bool {
 	return nil
 }
 
-// NoRespond reports whether a node does not answer (sinfo -d and -r).
+// NoRespond reports whether a node is not responding (sinfo -d and -r).
 func NoRespond(n *msg.NodeRecord) bool { return n.GetStateFlags()&msg.NodeNoRespond != 0 }
 
 // Unavailable reports whether sinfo -R lists the node: it is down, drained or failing.

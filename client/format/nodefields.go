@@ -8,12 +8,12 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// Nodes is the table of sinfo's fields, made when it is first asked for.
+// Nodes is the table of sinfo's fields, built on first use.
 var Nodes = sync.OnceValue(func() *Table[*NodeGroup] { return NewTable(append(nodeLetters(), nodeNames()...)) })
 
 type groupText = func(b []byte, c *Context, g *NodeGroup) []byte
 
-// ofPart shows something of the partition, ofNode something of the nodes; unset stands for the empty text.
+// ofPart is a field of the partition, ofNode one of the nodes; unset replaces the empty text.
 func ofPart(unset string, get func(p *msg.PartitionRecord) string) groupText {
 	return func(b []byte, _ *Context, g *NodeGroup) []byte { return append(b, Or(get(g.Partition), unset)...) }
 }
@@ -22,7 +22,7 @@ func ofNode(unset string, get func(n *msg.NodeRecord) string) groupText {
 	return func(b []byte, _ *Context, g *NodeGroup) []byte { return append(b, Or(get(g.Node()), unset)...) }
 }
 
-// least shows the smallest value of the row's nodes, with a "+" when there are larger ones.
+// least shows the smallest value of the row's nodes, followed by "+" if there are larger ones.
 func least[N uint32 | uint64](get func(n *msg.NodeRecord) N) groupText {
 	return func(b []byte, _ *Context, g *NodeGroup) []byte {
 		lo, hi := Bounds(g, get)
@@ -158,7 +158,7 @@ func nodeLetters() []Field[*NodeGroup] {
 	}
 }
 
-// nodeNames are the fields that only -O has.
+// nodeNames returns the fields that only -O has.
 func nodeNames() []Field[*NodeGroup] {
 	return []Field[*NodeGroup]{
 		{Names: []string{"allocmem"}, Header: "ALLOCMEM", Text: ofNode("",
@@ -192,7 +192,7 @@ func yes(set bool) string {
 	return "no"
 }
 
-// NotAll turns the word for everybody into the empty text.
+// NotAll replaces the word for everybody by the empty text.
 func NotAll(s string) string {
 	if strings.EqualFold(s, "all") {
 		return ""
@@ -255,7 +255,7 @@ func ofState(form int) groupText {
 	}
 }
 
-// appendStateKey puts partitions without nodes before all others.
+// appendStateKey sorts partitions without nodes first.
 func appendStateKey(b []byte, _ *Context, g *NodeGroup) []byte {
 	if g.Node() == nil {
 		return appendNumberKey(b, -1)
@@ -283,7 +283,7 @@ func appendFreeMem(b []byte, _ *Context, g *NodeGroup) []byte {
 	return b
 }
 
-// appendLoad writes the least and the greatest load of the row.
+// appendLoad writes the smallest and the largest load of the row.
 func appendLoad(b []byte, _ *Context, g *NodeGroup) []byte {
 	var lo, hi float64
 	known := false

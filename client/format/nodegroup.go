@@ -4,36 +4,36 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// Fold says how sinfo puts nodes in one row when a field is shown.
+// Fold is how a field affects which nodes share a row of sinfo.
 type Fold uint8
 
 const (
-	// FoldSame: nodes share a row only when the field is the same.
+	// FoldSame: nodes share a row only if the field is equal.
 	FoldSame Fold = iota
-	// FoldRange: the field is shown as a range, or as its least value with a "+"; only --exact keeps nodes apart for it.
+	// FoldRange: the field is shown as a range, or as its smallest value with a "+"; only --exact separates nodes by it.
 	FoldRange
 	// FoldSum: the field counts the nodes of a row.
 	FoldSum
 )
 
-// NodeGroup is one row of sinfo: nodes of a partition, or of several, that look the same in the fields shown.
+// NodeGroup is one row of sinfo: nodes of one or several partitions that have equal fields.
 type NodeGroup struct {
 	Partition *msg.PartitionRecord
 	Nodes     []*msg.NodeRecord // each once
 	first     *msg.NodeRecord
-	seen      map[*msg.NodeRecord]bool // nil while all nodes are of one partition, which has each once
-	index     int                      // of the partition, in the order of slurm.conf
-	last      int                      // of the partition that a node was added of last
+	seen      map[*msg.NodeRecord]bool // nil while all nodes are of one partition, which has no duplicates
+	index     int                      // of the partition in slurm.conf
+	last      int                      // partition of the last node added
 
-	Allocated, Idle, Other                    uint32 // nodes
+	Allocated, Idle, Other                    uint32 // numbers of nodes
 	CpusAlloc, CpusIdle, CpusOther, CpusTotal uint64
 	folded                                    string
 }
 
-// Node is what the texts that speak of any node of the row read: nil-safe, empty for a partition without nodes.
+// Node returns a representative node of the row; nil, which is safe to read, for a partition without nodes.
 func (g *NodeGroup) Node() *msg.NodeRecord { return g.first }
 
-// add takes in a node of the partition with that index. Those of a partition come one after the other.
+// add adds a node of the partition with that index. Nodes of a partition must be added consecutively.
 func (g *NodeGroup) add(n *msg.NodeRecord, partition int) {
 	if g.first == nil {
 		g.first, g.last = n, partition
@@ -53,7 +53,7 @@ func (g *NodeGroup) add(n *msg.NodeRecord, partition int) {
 	}
 	g.Nodes = append(g.Nodes, n)
 	base, flags := nodeBase(n), n.GetStateFlags()
-	if flags&msg.NodePoweringUp != 0 { // nobody expects an answer
+	if flags&msg.NodePoweringUp != 0 { // it is not expected to respond
 		flags &^= msg.NodeNoRespond
 	}
 	switch {
@@ -74,7 +74,7 @@ func (g *NodeGroup) add(n *msg.NodeRecord, partition int) {
 	}
 }
 
-// names is the folded list of the row's nodes.
+// names returns the folded list of the row's nodes.
 func (g *NodeGroup) names() string {
 	if g.folded == "" && len(g.Nodes) > 0 {
 		names := make([]string, len(g.Nodes))
@@ -86,14 +86,14 @@ func (g *NodeGroup) names() string {
 	return g.folded
 }
 
-// FoldOptions say how nodes become rows.
+// FoldOptions select how nodes are grouped into rows.
 type FoldOptions struct {
 	Exact   bool // -e
-	PerNode bool // -N: a row for each node and partition
-	Empty   bool // partitions without a matching node have a row of their own
+	PerNode bool // -N: a row per node and partition
+	Empty   bool // add a row for partitions without matching nodes
 }
 
-// FoldNodes makes the rows of sinfo. parts are the partitions to show, members names the nodes of each that passed the filters.
+// FoldNodes builds the rows of sinfo. parts are the partitions to show, members the filtered nodes of each.
 func FoldNodes(c *Context, layout Layout[*NodeGroup], parts []*msg.PartitionRecord, members [][]*msg.NodeRecord,
 	o FoldOptions) []*NodeGroup {
 	var rows []*NodeGroup
@@ -130,7 +130,7 @@ func newGroup(part *msg.PartitionRecord, index int) *NodeGroup {
 	return &NodeGroup{Partition: part, index: index}
 }
 
-// groupKey is the text of the fields in which the nodes of one row must agree.
+// groupKey is the text of the fields that are equal for all nodes of a row.
 func groupKey(b []byte, c *Context, layout Layout[*NodeGroup], g *NodeGroup, exact bool) []byte {
 	for i := range layout {
 		f := layout[i].Field
@@ -142,7 +142,7 @@ func groupKey(b []byte, c *Context, layout Layout[*NodeGroup], g *NodeGroup, exa
 	return b
 }
 
-// PartitionNodes gives each partition its nodes, in the order of names.
+// PartitionNodes returns the nodes of each partition, sorted by name.
 func PartitionNodes(parts []*msg.PartitionRecord, nodes []*msg.NodeRecord) [][]*msg.NodeRecord {
 	members := make([][]*msg.NodeRecord, len(parts))
 	index := make(map[string]int, len(parts))
@@ -152,7 +152,7 @@ func PartitionNodes(parts []*msg.PartitionRecord, nodes []*msg.NodeRecord) [][]*
 	for _, n := range nodes {
 		for _, name := range n.GetPartitions() {
 			i, ok := index[name]
-			if !ok || len(members[i]) > 0 && members[i][len(members[i])-1] == n { // once, however often it is named
+			if !ok || len(members[i]) > 0 && members[i][len(members[i])-1] == n { // once, even if listed repeatedly
 				continue
 			}
 			if members[i] == nil {

@@ -78,7 +78,7 @@ func nodeCapacity(k *Block, n *msg.NodeRecord, details int) {
 	k.line()
 	k.put("NodeAddr", n.GetAddr())
 	k.put(" NodeHostName", Hostname(n))
-	if n.GetPort() != 0 { // that of all nodes
+	if n.GetPort() != 0 { // the default port is not shown
 		k.num(" Port", uint64(n.GetPort()))
 	}
 	if n.GetVersion() != "" {
@@ -177,7 +177,7 @@ func AppendPartition(b []byte, c *Context, p *msg.PartitionRecord, oneLine bool)
 func partitionAccess(k *Block, p *msg.PartitionRecord) {
 	k.line()
 	k.put("AllowGroups", Or(AllowGroups(p), "ALL"))
-	// Those who are allowed count before those who are denied (slurm.conf(5), DenyAccounts and DenyQos).
+	// Allow lists take precedence over deny lists (slurm.conf(5), DenyAccounts and DenyQos).
 	if allowed := NotAll(p.GetAllowAccounts()); allowed == "" && p.GetDenyAccounts() != "" {
 		k.put(" DenyAccounts", p.GetDenyAccounts())
 	} else {

@@ -14,12 +14,11 @@ type Order[T any] []Key[T]
 type Key[T any] struct {
 	Field *Field[T]
 	Down  bool
-	// Config sorts by where a row's subject stands in slurm.conf (sinfo's "#P").
+	// Config sorts by the position in slurm.conf (sinfo's "#P").
 	Config bool
 }
 
-// ParseSort reads letters with "+" or "-" before them, by commas (squeue(1), --sort). bad is the first letter that --sort does
-// not know.
+// ParseSort reads letters with "+" or "-" before them, by commas (squeue(1), --sort). bad is the first letter unknown to --sort.
 func (t *Table[T]) ParseSort(spec string) (order Order[T], bad string) {
 	for i := 0; i < len(spec); i++ {
 		var key Key[T]
@@ -50,8 +49,8 @@ func (t *Table[T]) ParseSort(spec string) (order Order[T], bad string) {
 	return order, bad
 }
 
-// AppendKey appends the bytes by which a row is sorted: rows are in order when their keys are, compared as bytes. A key takes a
-// few dozen bytes where a record takes two thousand, so that a view of a large queue need not hold the records.
+// AppendKey appends a row's sort key: rows are compared by the bytes of their keys. A key takes a few dozen bytes, a record two
+// thousand, so a view of a large queue need not hold the records.
 func (o Order[T]) AppendKey(b []byte, c *Context, row T) []byte {
 	for _, k := range o {
 		start := len(b)
@@ -72,12 +71,12 @@ func (o Order[T]) AppendKey(b []byte, c *Context, row T) []byte {
 	return b
 }
 
-// appendNumberKey writes a number so that the order of bytes is that of numbers.
+// appendNumberKey encodes a number so that the order of bytes is that of numbers.
 func appendNumberKey(b []byte, n int64) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(n)^1<<63)
 }
 
-// appendHostsKey sorts host lists by their first name as people read them, n2 before n10; the empty list comes last.
+// appendHostsKey sorts host lists by their first name in natural order, n2 before n10; the empty list comes last.
 func appendHostsKey(b []byte, list string) []byte {
 	if list == "" {
 		return append(b, 0xff, 0)
@@ -95,7 +94,7 @@ func appendHostsKey(b []byte, list string) []byte {
 	return append(appendNaturalKey(b, name), append([]byte(list), 0)...)
 }
 
-// appendNaturalKey writes a text so that numbers in it sort by value.
+// appendNaturalKey encodes a text so that numbers in it sort by value.
 func appendNaturalKey(b []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		if s[i] < '0' || s[i] > '9' {
@@ -110,7 +109,7 @@ func appendNaturalKey(b []byte, s string) []byte {
 		for end < len(s) && s[end] >= '0' && s[end] <= '9' {
 			end++
 		}
-		// The number of digits decides first; it stands where the letters do, and sorts before them as digits do.
+		// The number of digits comes first; after a '0', so that numbers sort before letters as digits do.
 		b = append(b, '0', byte(min(end-i, 255)))
 		b = append(b, s[i:end]...)
 		i = end
@@ -118,7 +117,7 @@ func appendNaturalKey(b []byte, s string) []byte {
 	return append(b, 0)
 }
 
-// Sorter gathers rows as text and writes them in order. The records are free as soon as they are added.
+// Sorter collects rows as text and writes them in order. Records can be freed as soon as they are added.
 type Sorter[T any] struct {
 	Layout Layout[T]
 	Order  Order[T]
@@ -128,7 +127,7 @@ type Sorter[T any] struct {
 
 type sortedRow struct{ key, text, end uint32 } // offsets into data: the key, then the text
 
-// Add formats a row and keeps it. It reports false when the view has become too large to hold (4 GiB of text).
+// Add formats and stores a row. It returns false if the view is too large to hold (4 GiB of text).
 func (s *Sorter[T]) Add(c *Context, row T) bool {
 	key := len(s.data)
 	s.data = s.Order.AppendKey(s.data, c, row)
@@ -141,7 +140,8 @@ func (s *Sorter[T]) Add(c *Context, row T) bool {
 	return true
 }
 
-// Lines yields the rows in order, each with its newline; equal ones come as they were added. The bytes are good until the next.
+// Lines yields the rows in order, each with its newline; equal rows keep the order in which they were added. The bytes are valid
+// until the next row.
 func (s *Sorter[T]) Lines(yield func(line []byte) bool) {
 	if len(s.Order) > 0 {
 		slices.SortStableFunc(s.rows, func(a, b sortedRow) int {

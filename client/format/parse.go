@@ -5,13 +5,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxWidth bounds a column; a wider one would only fill memory.
+// maxWidth bounds the width of a column, which costs memory.
 const maxWidth = 1 << 16
 
-// defaultWidth is how wide a plain field of -O is (squeue(1), --Format).
+// defaultWidth is the default width of a field of -O (squeue(1), --Format).
 const defaultWidth = 20
 
-// Widest stands in the commands' own formats, and in no other: no argument holds it.
+// Widest is for the commands' own formats only: no argument can contain it.
 const Widest = "\x00"
 
 // Table is the fields of one kind of row.
@@ -21,7 +21,7 @@ type Table[T any] struct {
 	letter [256]*Field[T]
 }
 
-// NewTable indexes fields by letter and name; of two fields with the same, the first wins.
+// NewTable indexes fields by letter and name; the first of several with the same one wins.
 func NewTable[T any](fields []Field[T]) *Table[T] {
 	t := &Table[T]{Fields: fields, names: make(map[string]*Field[T], 2*len(fields))}
 	for i := range fields {
@@ -44,7 +44,7 @@ func (t *Table[T]) ByLetter(letter byte) *Field[T] { return t.letter[letter] }
 // ByName returns the field of a -O name in any case, nil if there is none.
 func (t *Table[T]) ByName(name string) *Field[T] { return t.names[strings.ToLower(name)] }
 
-// Names are those of -O, in the order of the table; of each field the first.
+// Names returns the names for -O, in the order of the table; the first of each field.
 func (t *Table[T]) Names() (names []string) {
 	for i := range t.Fields {
 		if len(t.Fields[i].Names) > 0 {
@@ -54,9 +54,9 @@ func (t *Table[T]) Names() (names []string) {
 	return names
 }
 
-// ParseLetters reads the value of -o: text and fields "%[.][size]x". A field that does not exist is named in unknown and printed
-// as it was written, which is what Slurm does; two percent signs count as one. "%all" is every field with '|' between.
-// size is in bytes; Widest after it widens the column to its widest row.
+// ParseLetters reads the value of -o: text and fields "%[.][size]x". As in Slurm, an unknown field is returned in unknown and
+// printed as written; two percent signs count as one. "%all" means every field, separated by '|'. size is in bytes; Widest after it
+// widens the column to its widest row.
 func (t *Table[T]) ParseLetters(spec string) (layout Layout[T], unknown []string) {
 	text, rest, found := strings.Cut(spec, "%")
 	if text != "" {
@@ -81,7 +81,7 @@ func (t *Table[T]) ParseLetters(spec string) (layout Layout[T], unknown []string
 	return layout, unknown
 }
 
-// letterColumn reads one token, what stands behind a percent sign; bad is the letter when it names no field.
+// letterColumn reads the text after a percent sign; bad is the letter if it names no field.
 func (t *Table[T]) letterColumn(token string) (col Column[T], bad string) {
 	i := 0
 	if token[0] == '.' {
@@ -104,7 +104,7 @@ func (t *Table[T]) letterColumn(token string) (col Column[T], bad string) {
 	return Column[T]{Suffix: "%" + token}, bad
 }
 
-// number reads digits of s from i on; it stops counting at maxWidth.
+// number reads the digits at s[i:]; larger values become maxWidth.
 func number(s string, i int) (value, next int) {
 	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
 		value = min(value*10+int(s[i]-'0'), maxWidth)
@@ -126,9 +126,9 @@ func (t *Table[T]) all(suffix string) Layout[T] {
 	return layout
 }
 
-// ParseNames reads the value of -O: "name[:[.][size][suffix]]" by commas. A name alone is 20 wide; with a colon and no size it is
-// as wide as its text. What follows the size is printed after the field as it stands, control characters too: portals ask for
-// "JobID:\x1F". Names that do not exist are returned; what was to follow them is printed all the same, as Slurm does.
+// ParseNames reads the value of -O: "name[:[.][size][suffix]]" by commas. A bare name is 20 wide; with a colon but no size it is as
+// wide as its text. Text after the size is printed unchanged after the field, including control characters: portals request
+// "JobID:\x1F". Unknown names are returned; as in Slurm, their suffix is still printed.
 func (t *Table[T]) ParseNames(spec string) (layout Layout[T], unknown []string) {
 	for _, token := range strings.Split(spec, ",") {
 		if token == "" {
@@ -165,12 +165,12 @@ func (t *Table[T]) ParseNames(spec string) (layout Layout[T], unknown []string) 
 	return layout, unknown
 }
 
-// allByName: sinfo's -O knows "all", squeue's does not.
+// allByName: sinfo's -O has "all", squeue's does not.
 func (t *Table[T]) allByName() bool {
 	return t.names["nodelist"] != nil && t.names["partitionname"] != nil
 }
 
-// Uses reports whether layout shows any of the fields for which want is true.
+// Uses reports whether layout shows a field for which want is true.
 func (l Layout[T]) Uses(want func(*Field[T]) bool) bool {
 	for i := range l {
 		if l[i].Field != nil && want(l[i].Field) {

@@ -19,7 +19,7 @@ var Priorities = sync.OnceValue(func() *Table[Priority] { return NewTable(priori
 
 type priorityText = func(b []byte, c *Context, p Priority) []byte
 
-// term is a pair of fields: a term of the priority, normalized (small letter) and weighted.
+// term is a pair of fields for a term of the priority: normalized (lower-case letter) and weighted.
 func term(norm, weighted byte, header, weight string, of, normOf func(*msg.PriorityRecord) float64) []Field[Priority] {
 	fields := []Field[Priority]{{Letter: weighted, Header: header, Text: weightedText(weight, of), Key: byFloat(of)}}
 	if norm != 0 {
@@ -49,7 +49,7 @@ func byFloat(of func(*msg.PriorityRecord) float64) priorityText {
 	}
 }
 
-// of a job only: the row of weights leaves it empty.
+// jobOnly leaves the field empty in the row of weights.
 func jobOnly(get func(b []byte, c *Context, p Priority) []byte) priorityText {
 	return func(b []byte, c *Context, p Priority) []byte {
 		if p.Weights != nil {
@@ -84,7 +84,7 @@ func priorityFields() []Field[Priority] {
 			return strconv.AppendFloat(b, total(p.PriorityRecord)/float64(msg.Unlimited), 'f', 14, 64)
 		})},
 		{Letter: 'Y', Header: "PRIORITY", Key: byFloat(total), Text: jobOnly(func(b []byte, _ *Context, p Priority) []byte {
-			return strconv.AppendInt(b, int64(total(p.PriorityRecord)), 10) // cut, not rounded, as Slurm does
+			return strconv.AppendInt(b, int64(total(p.PriorityRecord)), 10) // truncated, as in Slurm
 		})},
 		{Letter: 'N', Header: "NICE", Key: byFloat(func(r *record) float64 { return float64(r.GetNice()) }),
 			Text: jobOnly(func(b []byte, _ *Context, p Priority) []byte {
@@ -107,7 +107,7 @@ func priorityFields() []Field[Priority] {
 	return fields
 }
 
-// tresNames are the resources that may have weights of their own.
+// tresNames are the resources that can have weights of their own.
 var tresNames = [...]string{"cpu", "mem", "node", "gres/gpu"}
 
 func tresTerm(b []byte, _ *Context, p Priority) []byte {
@@ -129,7 +129,7 @@ func tresTerm(b []byte, _ *Context, p Priority) []byte {
 	return b
 }
 
-// PriorityFormat is sprio's own format: the terms that have a weight, all of them with long, before they are weighted with norm.
+// PriorityFormat is sprio's own format: the terms with a weight, all of them with long, unweighted with norm.
 func PriorityFormat(weights map[string]float64, long, norm, user bool) string {
 	spec := "%.15i %9r"
 	if long || user {

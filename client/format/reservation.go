@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// ReservationState is ACTIVE while a reservation is in force, as c's clock goes.
+// ReservationState is ACTIVE while a reservation is in effect, by c's clock.
 func ReservationState(c *Context, r *msg.ReservationRecord) string {
 	if now := c.Now.UnixNano(); r.GetStartNs() <= now && now < r.GetEndNs() {
 		return "ACTIVE"
@@ -69,7 +69,7 @@ func AppendReservation(b []byte, c *Context, r *msg.ReservationRecord, oneLine b
 	return append(k.b, "\n\n"...)
 }
 
-// ResvFlags are the flags of a reservation as Slurm shows them: PURGE_COMP with its time, and one by another name.
+// ResvFlags are the flags of a reservation as Slurm shows them: PURGE_COMP has its time, and one has another name.
 func ResvFlags(r *msg.ReservationRecord) []string {
 	out := make([]string, 0, len(r.GetFlags()))
 	for _, f := range r.GetFlags() {
@@ -84,7 +84,7 @@ func ResvFlags(r *msg.ReservationRecord) []string {
 	return out
 }
 
-// partDevices are the devices of a part by their numbers: "gpu:0-1".
+// partDevices are the device numbers of a part: "gpu:0-1".
 func partDevices(p *msg.NodeAlloc) string {
 	var names []string
 	list := map[string][]string{}

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/jobid"
 )
 
-// Step is one row of squeue -s: a step that srun has made, or the batch script of a job that runs.
+// Step is one row of squeue -s: a step created by srun, or the batch script of a running job.
 type Step struct {
 	Job    *msg.JobRecord
 	ID     uint32
@@ -24,7 +24,7 @@ func (s Step) Number() string { return jobid.StepName(s.ID) }
 // Name is what the step is called.
 func (s Step) Name() string { return Or(s.Record.GetSpec().GetName(), s.Number()) }
 
-// StepsOf are the steps of a job that runs; made are those that srun has made for it.
+// StepsOf returns the steps of a running job; made are those created by srun.
 func StepsOf(r *msg.JobRecord, made []*msg.StepRecord) []Step {
 	live := r.GetState() == msg.JobState_JOB_RUNNING || r.GetState() == msg.JobState_JOB_SUSPENDED
 	if !live {
@@ -40,7 +40,7 @@ func StepsOf(r *msg.JobRecord, made []*msg.StepRecord) []Step {
 	return list
 }
 
-// NodeList is where a step runs: the batch script on the first node of its job.
+// NodeList is where a step runs; the batch script runs on the first node of its job.
 func (s Step) NodeList() string {
 	if s.Record != nil {
 		return s.Record.GetNodeList()
@@ -54,7 +54,7 @@ func (s Step) On(nodes []string) bool {
 	return slices.ContainsFunc(have, func(n string) bool { return slices.Contains(nodes, n) })
 }
 
-// StartNs is when the step began.
+// StartNs is the start of the step.
 func (s Step) StartNs() int64 {
 	if s.Record != nil {
 		return s.Record.GetStartNs()
@@ -62,7 +62,7 @@ func (s Step) StartNs() int64 {
 	return s.Job.GetStartNs()
 }
 
-// UsedSeconds is how long the step has run, without suspensions.
+// UsedSeconds is the run time of the step without suspensions.
 func (s Step) UsedSeconds(c *Context) int64 {
 	if s.Record == nil {
 		return UsedSeconds(c, s.Job)
@@ -74,7 +74,7 @@ func (s Step) UsedSeconds(c *Context) int64 {
 	return max(0, until/1e9-s.Record.GetStartNs()/1e9-s.Record.GetSuspendedNs()/1e9)
 }
 
-// limit is the step's own time limit in seconds, msg.Unlimited where that of the job is the only one.
+// limit is the step's own time limit in seconds, msg.Unlimited if it has only the job's.
 func (s Step) limit() uint32 {
 	if s.Record == nil || s.Record.GetTimeLimitS() == 0 {
 		return msg.Unlimited
@@ -82,7 +82,7 @@ func (s Step) limit() uint32 {
 	return s.Record.GetTimeLimitS()
 }
 
-// Tasks is how many tasks the step has: the script is one that asks for nothing of its own.
+// Tasks is the number of tasks; the batch script has one and requests nothing of its own.
 func (s Step) Tasks() uint32 {
 	if s.Record == nil {
 		return 1
@@ -90,10 +90,10 @@ func (s Step) Tasks() uint32 {
 	return s.Record.GetNumTasks()
 }
 
-// CPUs is how many CPUs the step has; the script's count is that of its job, and Slurm shows none.
+// CPUs is the number of CPUs of the step. The batch script has those of its job; Slurm shows none.
 func (s Step) CPUs() uint32 { return s.Record.GetNumCpus() }
 
-// Nodes is how many nodes the step has.
+// Nodes is the number of nodes of the step.
 func (s Step) Nodes() int {
 	if s.Record == nil {
 		return 1
@@ -101,8 +101,8 @@ func (s Step) Nodes() int {
 	return len(s.Record.GetNodes())
 }
 
-// StepLayout is how the tasks of a step were dealt out to its nodes, in Slurm's words; unless it was said, one on each node or
-// one node after the other.
+// StepLayout is the distribution of a step's tasks in Slurm's words: as requested, by default cyclic for up to one task per node,
+// else block.
 func StepLayout(s *msg.StepRecord) string {
 	first, _, _ := strings.Cut(s.GetSpec().GetDistribution(), ":")
 	name, _, _ := strings.Cut(strings.ToLower(first), "=")
@@ -116,12 +116,12 @@ func StepLayout(s *msg.StepRecord) string {
 	return "Block"
 }
 
-// ofStep is a field of what was asked for.
+// ofStep is a field of the request.
 func ofStep(get func(*msg.StepSpec) string) func(b []byte, _ *Context, s Step) []byte {
 	return func(b []byte, _ *Context, s Step) []byte { return append(b, Or(get(s.Record.GetSpec()), null)...) }
 }
 
-// tresPerNode is what was asked for on each node: a step that asks for nothing has what its job asked for.
+// tresPerNode is the request per node: a step without one has that of its job.
 func (s Step) tresPerNode() string {
 	spec := s.Record.GetSpec()
 	if s.Record == nil || spec.GetNoGres() || spec.GetTresPerStep()+spec.GetTresPerSocket()+spec.GetTresPerTask() != "" {
@@ -178,7 +178,7 @@ var Steps = sync.OnceValue(func() *Table[Step] {
 		}, Key: func(b []byte, _ *Context, s Step) []byte { return appendHostsKey(b, s.NodeList()) }},
 		{Letter: 'S', Names: []string{"starttime"}, Header: "START_TIME",
 			Text: func(b []byte, c *Context, s Step) []byte { return c.AppendTime(b, s.StartNs(), "N/A") }},
-		{Names: []string{"stepstate"}, Header: "STATE", Text: job(fixed("RUNNING"))}, // of a suspended job, too
+		{Names: []string{"stepstate"}, Header: "STATE", Text: job(fixed("RUNNING"))}, // even for a suspended job
 		{Names: []string{"cluster"}, Header: "CLUSTER", Text: func(b []byte, c *Context, _ Step) []byte { return append(b, c.Cluster...) }},
 		{Letter: 'A', Names: []string{"numtasks"}, Header: "TASKS", Text: figure(Step.Tasks)},
 		{Names: []string{"numcpus"}, Header: "NUM_CPUS", Text: figure(Step.CPUs)},
@@ -195,7 +195,7 @@ var Steps = sync.OnceValue(func() *Table[Step] {
 		{Names: []string{"mem-per-tres"}, Header: "MEM_PER_TRES", Text: job(fixed(null))},
 		{Names: []string{"tres-bind"}, Header: "TRES_BIND", Text: ofStep((*msg.StepSpec).GetTresBind)},
 		{Names: []string{"tres-freq"}, Header: "TRES_FREQ", Text: job(fixed(null))},
-		// so are the headers of Slurm
+		// Slurm's headers are like that
 		{Letter: 'b', Names: []string{"tres-per-node", "gres"}, Header: "TRES_PER_JOB", Text: func(b []byte, _ *Context, s Step) []byte {
 			return append(b, Or(s.tresPerNode(), null)...)
 		}},

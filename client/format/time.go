@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// AppendTime writes a moment as SLURM_TIME_FORMAT says: "" and "standard" give 2027-01-02T03:04:05, "relative" leaves out what
-// is clear from today, anything else is a strftime(3) format (squeue(1), ENVIRONMENT). unset stands for no moment (0).
+// AppendTime formats a moment according to SLURM_TIME_FORMAT: "" and "standard" give 2027-01-02T03:04:05, "relative" omits what is
+// clear from today, anything else is a strftime(3) format (squeue(1), ENVIRONMENT). unset is printed for no moment (0).
 func (c *Context) AppendTime(b []byte, ns int64, unset string) []byte {
 	if ns == 0 {
 		return append(b, unset...)
@@ -41,7 +41,7 @@ func appendRelative(b []byte, t, now time.Time) []byte {
 	return t.AppendFormat(b, "2 Jan 2006")
 }
 
-// goLayouts gives the conversions of strftime(3), C locale, that have a layout of Go.
+// goLayouts are the conversions of strftime(3), C locale, that have a Go layout.
 var goLayouts = [256]string{
 	'Y': "2006", 'y': "06", 'm': "01", 'd': "02", 'e': "_2", 'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM",
 	'a': "Mon", 'A': "Monday", 'b': "Jan", 'h': "Jan", 'B': "January", 'j': "002", 'Z': "MST", 'z': "-0700",
@@ -74,7 +74,7 @@ func appendStrftime(b []byte, spec string, t time.Time) []byte {
 	return b
 }
 
-// AppendStamp writes the line that -l and -i put above a view: "Fri Nov 20 16:20:30 2026".
+// AppendStamp writes the line above a view for -l and -i: "Fri Nov 20 16:20:30 2026".
 func (c *Context) AppendStamp(b []byte) []byte {
 	return c.Now.In(c.location()).AppendFormat(b, "Mon Jan _2 15:04:05 2006")
 }

@@ -1,4 +1,4 @@
-// Package gpus is `sluice gpus`: what every GPU is doing, and for which job.
+// Package gpus is `sluice gpus`: the state of every GPU, and its job.
 package gpus
 
 import (
@@ -47,10 +47,10 @@ without GPUs it gives the reason, if there are no GPUs at all (not with -n or --
 	}
 }
 
-// screenful is how many GPUs are shown one by one.
+// screenful is the maximum number of GPUs listed individually by default.
 const screenful = 40
 
-// options are what the command line of `sluice gpus` says.
+// options is a parsed command line.
 type options struct {
 	request    msg.GpusRequest
 	free, idle bool
@@ -75,7 +75,7 @@ func run(call *command.Call) error {
 		if err != nil {
 			return err
 		}
-		if o.print(call.Stdout, seen) != nil { // standard output says why
+		if o.print(call.Stdout, seen) != nil { // reported by standard output
 			return command.ExitCode(1)
 		}
 		if o.every == 0 {
@@ -111,10 +111,10 @@ func (o *options) set(name, value string) error {
 	return nil
 }
 
-// answer is what the controller says.
+// answer is the controller's answer.
 type answer struct {
 	list  []*msg.GpuRecord
-	none  []*msg.NoGpus // why there are none at all
+	none  []*msg.NoGpus // reasons for having no GPUs
 	nowNS int64
 }
 
@@ -135,7 +135,7 @@ func askGPUs(c *client.Client, r *msg.GpusRequest) (a answer, err error) {
 	}
 }
 
-// wanted is what --free and --idle leave.
+// wanted applies --free and --idle.
 func (o *options) wanted(g *msg.GpuRecord, nowNS int64) bool {
 	switch {
 	case o.free:
@@ -160,7 +160,7 @@ func (o *options) print(out io.Writer, a answer) error {
 	}
 	var b strings.Builder
 	if o.every > 0 && command.IsTerminal(out) {
-		b.WriteString("\x1b[H\x1b[2J") // from the top of an empty screen
+		b.WriteString("\x1b[H\x1b[2J") // clear the screen
 	}
 	rows := [][]string{{"NODE", "GPU", "TYPE", "MEMORY", "UTIL", "TEMP", "POWER", "STATE", "JOB", "USER", "NOTE"}}
 	byNode := len(kept) > screenful && !o.all && !o.bare && len(o.request.Nodes) == 0
@@ -226,7 +226,7 @@ func dash(s string) string {
 // gib writes MiB as GiB with one decimal.
 func gib(mib uint64) string { return strconv.FormatFloat(float64(mib)/1024, 'f', 1, 64) }
 
-// ownersOf are the jobs on a GPU and their users, each user once: "12,13(shard:2),14(3g.20gb)".
+// ownersOf returns the jobs on a GPU and their users, each user once: "12,13(shard:2),14(3g.20gb)".
 func ownersOf(g *msg.GpuRecord) (jobs, users string) {
 	var ids, names []string
 	seen := map[string]bool{}
@@ -247,7 +247,7 @@ func ownersOf(g *msg.GpuRecord) (jobs, users string) {
 	return strings.Join(ids, ","), strings.Join(names, ",")
 }
 
-// gpuNote is what else there is to say: why it is not given out, and how long a job has left it idle.
+// gpuNote returns further information: why the GPU is not allocated, and how long a job has left it idle.
 func gpuNote(g *msg.GpuRecord, nowNS int64) string {
 	var parts []string
 	if g.GetWhy() != "" {
@@ -262,7 +262,7 @@ func gpuNote(g *msg.GpuRecord, nowNS int64) string {
 		parts = append(parts, g.GetDiagnosis())
 	}
 	switch ecc := g.GetSample().GetEccUncorrected(); {
-	case strings.Contains(g.GetWhy(), "uncorrectable ECC"): // said already
+	case strings.Contains(g.GetWhy(), "uncorrectable ECC"): // already in Why
 	case ecc == 1:
 		parts = append(parts, "1 uncorrectable ECC error")
 	case ecc > 1:
@@ -274,19 +274,19 @@ func gpuNote(g *msg.GpuRecord, nowNS int64) string {
 	return strings.Join(parts, "; ")
 }
 
-// harmless are reasons for low clocks that need no action: a GPU that works hard is at its power cap.
+// harmless are reasons for low clocks that require no action: a busy GPU is at its power cap.
 var harmless = []string{"n/a", "power cap", "sync boost"}
 
-// throttled says why the clocks are low, where somebody should do something about it.
+// throttled returns the reasons for low clocks that require action.
 func throttled(s *msg.DeviceSample) string {
 	reasons := slices.DeleteFunc(strings.Split(s.GetThrottle(), ", "), func(t string) bool { return slices.Contains(harmless, t) })
 	return strings.Join(reasons, ", ")
 }
 
-// idleShown is how long a GPU must have been idle to be called so: programs read data and compile between two kernels.
+// idleShown is how long a GPU must be idle to be reported: programs read data and compile between two kernels.
 const idleShown = int64(time.Minute)
 
-// idleSince is since when the jobs of a GPU have left it idle, 0 = they do not.
+// idleSince is when the jobs of a GPU left it idle, 0 = they have not.
 func idleSince(g *msg.GpuRecord) int64 {
 	if g.GetIdleSinceNs() == 0 || len(g.GetOwners()) == 0 {
 		return 0
@@ -298,7 +298,7 @@ func idleSince(g *msg.GpuRecord) int64 {
 	return since
 }
 
-// align writes rows with their columns one below the other; names that others chose are escaped.
+// align writes rows with aligned columns; names given by others are escaped.
 func align(b *strings.Builder, rows [][]string) {
 	width := map[int]int{}
 	for _, r := range rows {
@@ -317,7 +317,7 @@ func align(b *strings.Builder, rows [][]string) {
 	}
 }
 
-// tally is how many GPUs are in which state: "5 alloc, 2 idle".
+// tally formats the number of GPUs per state: "5 alloc, 2 idle".
 func tally(count map[string]int) string {
 	var parts []string
 	for _, state := range []string{"alloc", "mixed", "idle", "foreign", "fault", "drain", "down"} {
@@ -339,7 +339,7 @@ func gpuSummary(list []*msg.GpuRecord, nowNS int64) string {
 	}
 	for _, g := range list {
 		if p := g.GetDevice().GetParent(); p != "" && whole[p] {
-			continue // a part of one that is counted
+			continue // a part of a GPU that has been counted
 		}
 		total++
 		count[g.GetState()]++
@@ -360,7 +360,7 @@ func gpuSummary(list []*msg.GpuRecord, nowNS int64) string {
 	return text + "\n"
 }
 
-// printGPUsJSON writes all there is; what is not known is null.
+// printGPUsJSON prints all fields; unknown ones are null.
 func printGPUsJSON(out io.Writer, list []*msg.GpuRecord, nowNS int64) error {
 	w := jsonout.New(out, false, false)
 	w.List("gpus")

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// nodeRows are a line for each node: sums of memory and power, the mean utilization, the highest temperature, and of its GPUs the states,
-// users and notes.
+// nodeRows returns a line per node: sums of memory and power, mean utilization, highest temperature, and the states, users and
+// notes of its GPUs.
 func nodeRows(list []*msg.GpuRecord, nowNS int64) [][]string {
 	rows := [][]string{{"NODE", "GPUS", "TYPE", "MEMORY", "UTIL", "TEMP", "POWER", "STATE", "USER", "NOTE"}}
 	for len(list) > 0 {
@@ -24,7 +24,7 @@ func nodeRows(list []*msg.GpuRecord, nowNS int64) [][]string {
 	return rows
 }
 
-// sum adds up what is known of a node's GPUs.
+// sum adds up the known values of a node's GPUs.
 type sum struct{ total, known, most int64 }
 
 func (s *sum) add(sample *msg.DeviceSample, v int64) {
@@ -56,7 +56,7 @@ func nodeRow(list []*msg.GpuRecord, nowNS int64) []string {
 		if part := g.GetDevice().GetParent(); part != "" && slices.ContainsFunc(list, func(w *msg.GpuRecord) bool {
 			return w.GetDevice().GetId() == part
 		}) {
-			continue // of one that is counted
+			continue // a part of a GPU that is counted
 		}
 		count++
 		s := g.GetSample()

@@ -1,12 +1,12 @@
 // Package jsonout writes the documents of --json and --yaml: Slurm's data_parser v0.0.42, whose names and shapes tools parse.
 //
-// A document is written as it comes, member by member, without a tree of it in memory: 10,000 jobs are a hundred megabytes of
-// it. JSON looks as Slurm's does (two blanks a level, an empty list on two lines, "/" escaped), or takes no blanks at all when
-// SLURM_JSON says compact; YAML is version 1.1 in block style. encoding/json is not used: it would cost every command its set-up,
-// and reflection five times the time of the appends here.
+// A document is written as a stream, member by member, without a tree in memory: 10,000 jobs would take a hundred megabytes. JSON
+// looks like Slurm's (two blanks per level, an empty list on two lines, "/" escaped), or has no blanks if SLURM_JSON says compact;
+// YAML is version 1.1 in block style. encoding/json is not used: its initialisation would cost every command time, and reflection
+// takes five times as long as the appends here.
 //
-// Texts are whatever users made of them. Here they are always valid: broken UTF-8 becomes U+FFFD, control characters and the
-// marks that change the direction of writing become \u escapes, so that neither a parser nor a terminal is upset.
+// Texts are arbitrary user input. The output is always valid: broken UTF-8 becomes U+FFFD, control characters and marks that change
+// the direction of writing become \u escapes, so that neither a parser nor a terminal is upset.
 package jsonout
 
 import (
@@ -18,18 +18,18 @@ import (
 // Parser is the shape of the documents.
 const Parser = "data_parser/v0.0.42"
 
-// flushBytes is how much is gathered before it is written.
+// flushBytes is how much is buffered before a write.
 const flushBytes = 64 << 10
 
-// Writer writes one document. Make it with New; its methods must be called so that the document is well formed: a key within an
-// object, none ("") within a list. Errors of the destination are kept and returned by Close.
+// Writer writes one document. Create it with New; call its methods such that the document is well formed: with a key within an
+// object, without one ("") within a list. Errors of the destination are kept and returned by Close.
 type Writer struct {
 	out     io.Writer
 	b       []byte
 	yaml    bool
 	compact bool
 	open    []frame
-	wrote   bool // something has reached out
+	wrote   bool // some output has been written
 	err     error
 }
 
@@ -39,7 +39,7 @@ type frame struct {
 	empty bool
 }
 
-// New begins a document, which is an object. compact leaves out all blanks of JSON; it means nothing to YAML.
+// New begins a document, which is an object. compact omits all blanks of JSON; it has no effect on YAML.
 func New(out io.Writer, yaml, compact bool) *Writer {
 	w := &Writer{out: out, b: make([]byte, 0, flushBytes+(16<<10)), yaml: yaml, compact: compact && !yaml}
 	if yaml {
@@ -51,10 +51,10 @@ func New(out io.Writer, yaml, compact bool) *Writer {
 	return w
 }
 
-// Started reports whether a part of the document has reached its destination, so that it can no longer be taken back.
+// Started reports whether a part of the document has been written to the destination, so that it cannot be withdrawn.
 func (w *Writer) Started() bool { return w.wrote }
 
-// Close ends the document and writes what is left of it.
+// Close ends the document and writes the rest.
 func (w *Writer) Close() error {
 	for len(w.open) > 1 {
 		w.End()
@@ -130,7 +130,7 @@ const blanks = "                                                                
 
 func spaces(n int) string { return blanks[:min(n, len(blanks))] }
 
-// lead writes what stands before a value: comma, indentation and key.
+// lead writes the text before a value: comma, indentation and key.
 func (w *Writer) lead(key string) {
 	top := &w.open[len(w.open)-1]
 	if w.yaml {
@@ -154,8 +154,8 @@ func (w *Writer) lead(key string) {
 	}
 }
 
-// leadYAML: a member of an object stands on a line of its own, except the first of an object in a list, which stands behind
-// the dash; an element of a list stands behind a dash at the depth of the list's key.
+// leadYAML writes the text before a value: a member of an object is on a line of its own, except the first member of an object in a
+// list, which follows the dash; an element of a list follows a dash at the depth of the list's key.
 func (w *Writer) leadYAML(top *frame, key string) {
 	depth := len(w.open) - 1
 	inItem := depth > 0 && !top.list && w.open[depth-1].list
@@ -178,7 +178,7 @@ func (w *Writer) leadYAML(top *frame, key string) {
 	w.b = append(append(w.b, key...), ':')
 }
 
-// indent is the column at which the members of the frame at depth stand. A list does not indent what is in it, its dash does.
+// indent is the column of the members of the frame at depth. A list does not indent its elements, the dash does.
 func (w *Writer) indent(depth int) int {
 	n := 0
 	for i := 1; i <= depth; i++ {
@@ -195,7 +195,7 @@ func (w *Writer) indent(depth int) int {
 	return n
 }
 
-// value appends one scalar that needs no quotes.
+// scalar appends one value that needs no quotes.
 func (w *Writer) scalar(key string, text func(b []byte) []byte) {
 	w.lead(key)
 	if w.yaml {
@@ -227,12 +227,12 @@ func (w *Writer) Bool(key string, v bool) {
 	w.scalar(key, func(b []byte) []byte { return strconv.AppendBool(b, v) })
 }
 
-// Null writes that there is nothing.
+// Null writes null.
 func (w *Writer) Null(key string) {
 	w.scalar(key, func(b []byte) []byte { return append(b, "null"...) })
 }
 
-// Float writes a number with a fraction, at least ".0"; what is not finite is 0, which JSON has no other word for.
+// Float writes a number with a fraction, at least ".0"; values that are not finite become 0, because JSON cannot represent them.
 func (w *Writer) Float(key string, f float64) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		f = 0
@@ -248,19 +248,19 @@ func (w *Writer) Float(key string, f float64) {
 // Number writes Slurm's number that may be unset or unlimited: {"set":true,"infinite":false,"number":N}.
 func (w *Writer) Number(key string, n uint64) { w.noVal(key, true, false, n) }
 
-// Unset writes that there is no number.
+// Unset writes an unset number.
 func (w *Writer) Unset(key string) { w.noVal(key, false, false, 0) }
 
-// Infinite writes that there is no limit.
+// Infinite writes an unlimited number.
 func (w *Writer) Infinite(key string) { w.noVal(key, false, true, 0) }
 
-// Limit writes n, or that there is no limit when unlimited.
+// Limit writes n, or an unlimited number.
 func (w *Writer) Limit(key string, n uint64, unlimited bool) { w.noVal(key, !unlimited, unlimited, n) }
 
-// Optional writes n, or that it is not set when it is 0.
+// Optional writes n, or an unset number if it is 0.
 func (w *Writer) Optional(key string, n uint64) { w.noVal(key, n != 0, false, n) }
 
-// Seconds writes a moment as seconds since 1970; no moment is a 0 that is set, as Slurm has it.
+// Seconds writes a moment as seconds since 1970; no moment is written as 0 and set, as in Slurm.
 func (w *Writer) Seconds(key string, ns int64) { w.Number(key, uint64(max(ns/1e9, 0))) }
 
 func (w *Writer) noVal(key string, set, infinite bool, n uint64) {
@@ -274,7 +274,7 @@ func (w *Writer) noVal(key string, set, infinite bool, n uint64) {
 	w.End()
 }
 
-// FloatNumber is Number for one with a fraction.
+// FloatNumber is Number with a fraction.
 func (w *Writer) FloatNumber(key string, set bool, f float64) {
 	w.Object(key)
 	w.Bool("set", set)

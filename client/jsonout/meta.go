@@ -6,14 +6,14 @@ import (
 	"github.com/sluice-hpc/sluice/internal/version"
 )
 
-// Meta is what a document says of its making.
+// Meta describes how a document was created.
 type Meta struct {
 	Cluster string
 	Command []string // the command line, its name first
-	Source  string   // terminal of the caller, "" when there is none
+	Source  string   // terminal of the caller, "" if there is none
 	User    string
 	Group   string
-	Storage string // AccountingStorageType, "" when it is not known
+	Storage string // AccountingStorageType, "" if unknown
 }
 
 // Fault is one element of "errors".
@@ -24,7 +24,7 @@ type Fault struct {
 	Source      string
 }
 
-// Tail writes what every document ends in: meta, errors, warnings. Since 23.11 they stand behind the data.
+// Tail writes the end of every document: meta, errors, warnings. Since 23.11 they follow the data.
 func (w *Writer) Tail(m Meta, faults []Fault, warnings []string) {
 	w.Object("meta")
 	w.Object("plugin")
@@ -70,15 +70,15 @@ func (w *Writer) Tail(m Meta, faults []Fault, warnings []string) {
 	w.End()
 }
 
-// release takes "25.11.0" apart.
+// release splits "25.11.0".
 func release() (major, minor, micro string) {
 	major, rest, _ := strings.Cut(version.Slurm, ".")
 	minor, micro, _ = strings.Cut(rest, ".")
 	return major, minor, micro
 }
 
-// CheckParser reads the argument of --json and --yaml: "" or the name of the parser that there is, with or without its prefix
-// and with the flags that change nothing here. ok is false for any other.
+// CheckParser reads the argument of --json and --yaml: "" or the name of the only parser, with or without its prefix, and with
+// flags that have no effect here. ok is false for any other.
 func CheckParser(arg string) (ok bool) {
 	name, flags, _ := strings.Cut(arg, "+")
 	name = strings.TrimPrefix(name, "data_parser/")

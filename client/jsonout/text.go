@@ -7,11 +7,11 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// appendJSON writes a text in quotes, as Slurm's serializer does: "/" is escaped, UTF-8 stands as it is. What no reader should
-// have to show (control characters, marks of direction) and what is not UTF-8 is replaced.
+// appendJSON writes a text in quotes, as Slurm's serializer does: "/" is escaped, UTF-8 is not. Invisible characters (control
+// characters, marks of direction) and invalid UTF-8 are replaced.
 func appendJSON(b []byte, s string) []byte { return appendQuoted(b, s, '/') }
 
-// appendQuoted escapes the byte also, besides what has to be; 0 is no further one.
+// appendQuoted also escapes the byte also, unless it is 0.
 func appendQuoted(b []byte, s string, also byte) []byte {
 	b = append(b, '"')
 	plain := 0
@@ -59,7 +59,7 @@ func appendEscape(b []byte, r rune, size int) []byte {
 	return append(b, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
 }
 
-// hidden names the runes that move, hide or reorder what stands beside them, C1 controls and line separators included.
+// hidden reports whether a rune moves, hides or reorders adjacent text; this includes C1 controls and line separators.
 func hidden(r rune) bool {
 	switch {
 	case r >= 0x7f && r <= 0x9f, r == 0xad, r == 0x61c, r == 0x180e:
@@ -72,8 +72,8 @@ func hidden(r rune) bool {
 	return false
 }
 
-// appendYAML writes a text plainly where YAML 1.1 reads it back as the same text, and in double quotes otherwise, where its
-// escapes are those of JSON.
+// appendYAML writes a text plain if YAML 1.1 reads it back unchanged, otherwise in double quotes, where its escapes are those of
+// JSON.
 func appendYAML(b []byte, s string) []byte {
 	if plainYAML(s) {
 		return append(b, s...)
@@ -81,8 +81,8 @@ func appendYAML(b []byte, s string) []byte {
 	return appendQuoted(b, s, 0) // YAML 1.1 has no "\/"
 }
 
-// plainYAML is stricter than it has to be: letters, digits and a few marks, beginning with a letter or a slash, and no word that
-// means something else.
+// plainYAML is stricter than necessary: letters, digits and a few marks, beginning with a letter or a slash, and not a word with a
+// special meaning.
 func plainYAML(s string) bool {
 	if s == "" || len(s) > 128 {
 		return false

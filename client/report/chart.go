@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// screen is what a chart of characters is drawn on.
+// screen is the output device of a character chart.
 type screen struct {
 	width int
 	color bool
-	wide  bool // there are more than ASCII
+	wide  bool // not limited to ASCII
 }
 
-// chartRows is how high the chart is.
+// chartRows is the height of the chart.
 const chartRows = 12
 
-// appendChart draws the hours as columns of characters, as many hours in one as are needed for the width.
+// appendChart draws the hours as columns of characters, with as many hours per column as the width requires.
 func (s *series) appendChart(b []byte, on screen) []byte {
 	top := 0.0
 	for i := range s.slots {
@@ -64,7 +64,7 @@ func (s *series) appendChart(b []byte, on screen) []byte {
 	return on.legend(b, s, some)
 }
 
-// ticks are the labels of rows: the top, the middle.
+// ticks are the labels of rows: at the top and in the middle.
 func ticks(top float64, rows int) []string {
 	marks := make([]string, rows)
 	marks[rows-1] = fmt.Sprintf("%.0f", top)
@@ -74,7 +74,7 @@ func ticks(top float64, rows int) []string {
 	return marks
 }
 
-// at is what stands at a height of a column, kinds where nothing does.
+// at returns the kind at a height of a column, kinds if there is none.
 func (x *slot) at(height float64) int {
 	if x.covered == 0 {
 		return kinds
@@ -115,7 +115,7 @@ func (on screen) end(b []byte, last string) []byte {
 	return append(b, '\n')
 }
 
-// days are the dates below the columns in which days begin, as many as have room.
+// days are the dates below the columns in which days begin, as many as fit.
 func days(list []slot) string {
 	line := []byte(strings.Repeat(" ", len(list)+12))
 	room := 0
@@ -124,7 +124,7 @@ func days(list []slot) string {
 		if i > 0 && x.start.YearDay() == list[i-1].start.YearDay() || i < room {
 			continue
 		}
-		if i == 0 && len(list) > 1 && x.start.Hour() != 0 { // the first day is rarely whole
+		if i == 0 && len(list) > 1 && x.start.Hour() != 0 { // the first day is usually incomplete
 			text := x.start.Format("15:04")
 			copy(line[i:], "|"+text)
 			room = i + len(text) + 2
@@ -140,7 +140,7 @@ func days(list []slot) string {
 	return string(line)
 }
 
-// legend says what the characters are that occur.
+// legend explains the characters in use.
 func (on screen) legend(b []byte, s *series, waited bool) []byte {
 	sums, _, gap := s.sums()
 	column := 0

@@ -1,5 +1,5 @@
-// Package report is `sluice report`: GPU-hours used, wasted and queued by user, account, partition or node, and the
-// state of the cluster's GPUs hour by hour; as a table, for programs, and as a chart.
+// Package report is `sluice report`: GPU-hours used, wasted and queued by user, account, partition or node, and the state of the
+// cluster's GPUs hour by hour; as a table, for programs, and as a chart.
 package report
 
 import (
@@ -76,7 +76,7 @@ an hourly chart of the GPUs.`,
 	}
 }
 
-// options are one command line.
+// options is a parsed command line.
 type options struct {
 	request                  msg.ReportRequest
 	since, until             time.Time
@@ -98,7 +98,7 @@ func run(call *command.Call) error {
 		call.Errorf("%s", format.Escape(reply.GetWarning()))
 	}
 	if o.show(call.Env, reply) != nil {
-		return command.ExitCode(1) // what could not be written has been said
+		return command.ExitCode(1) // the failed write has been reported
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (o *options) set(now time.Time, name, value string) (err error) {
 	return err
 }
 
-// show writes what the command line asks for: the picture to its file, and the table, with the picture below it on a terminal.
+// show writes the requested output: the picture to its file, and the table, followed on a terminal by the chart.
 func (o *options) show(env *command.Env, r *msg.ReportReply) error {
 	s := seriesOf(r, o.since, o.until)
 	s.cluster = env.ClusterName()
@@ -218,7 +218,7 @@ func (o *options) draw(env *command.Env, s *series) error {
 	return nil
 }
 
-// width is how many columns a line may have: what COLUMNS says, else the terminal, else 80.
+// width is the maximum line length: COLUMNS, else the terminal's, else 80.
 func width(env *command.Env) int {
 	if n, err := strconv.Atoi(env.Getenv("COLUMNS")); err == nil && n > 0 {
 		return min(max(n, 40), 400)
@@ -229,7 +229,7 @@ func width(env *command.Env) int {
 	return 80
 }
 
-// utf8Terminal reports whether the locale has more than ASCII.
+// utf8Terminal reports whether the locale uses UTF-8.
 func utf8Terminal(env *command.Env) bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := env.Getenv(name); v != "" {

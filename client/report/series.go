@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// What a GPU can be doing, from the bottom of the picture to its top.
+// The states of a GPU, from the bottom of the picture to its top.
 const (
 	used = iota
 	idle
@@ -21,14 +21,14 @@ const (
 	kinds
 )
 
-// kind is how one of them is called and drawn. Colours are those of Okabe and Ito, who chose them to be told apart by all; what jobs would
-// have liked to have is hatched as well.
+// kind is the name and appearance of a state. Colours are those of Okabe and Ito, which people with any colour vision can
+// distinguish; GPUs that jobs waited for are also hatched.
 type kind struct {
 	name         string
 	rune, ascii  rune
-	color, hatch string // of the SVG
+	color, hatch string // for the SVG
 	ansi         string
-	stripe       float64 // width of a stripe of the hatching, of 6
+	stripe       float64 // width of a stripe of the hatching, out of 6
 }
 
 var kindOf = [kinds]kind{
@@ -41,12 +41,12 @@ var kindOf = [kinds]kind{
 	down:   {"down", 'x', 'x', "#3F3F3F", "", "35", 0},
 }
 
-// slot is a piece of the time: what the GPUs did in it, on average.
+// slot is an interval: the mean state of the GPUs in it.
 type slot struct {
 	start   time.Time
-	covered float64 // seconds that were looked at; 0: nothing is known
+	covered float64 // seconds with data; 0: unknown
 	gpus    [kinds]float64
-	waiting float64 // GPUs that waiting jobs asked for
+	waiting float64 // GPUs requested by waiting jobs
 }
 
 func (s *slot) total() (sum float64) {
@@ -56,14 +56,14 @@ func (s *slot) total() (sum float64) {
 	return sum
 }
 
-// series is what is drawn: the hours of a time without gaps.
+// series is the data of the chart: all hours of a period.
 type series struct {
 	cluster, partition string
 	since, until       time.Time
-	slots              []slot // one an hour, the first begins in the hour of since
+	slots              []slot // one per hour, starting with the hour of since
 }
 
-// seriesOf puts the hours of an answer in their places.
+// seriesOf arranges the hours of an answer.
 func seriesOf(r *msg.ReportReply, since, until time.Time) *series {
 	s := &series{since: since, until: until}
 	first := since.Unix() / 3600
@@ -88,7 +88,7 @@ func seriesOf(r *msg.ReportReply, since, until time.Time) *series {
 	return s
 }
 
-// merged has at most so many slots, each of the same number of hours.
+// merged returns at most most slots, each of the same number of hours.
 func (s *series) merged(most int) (list []slot, hours int) {
 	hours = (len(s.slots) + most - 1) / most
 	for from := 0; from < len(s.slots); from += hours {
@@ -111,7 +111,7 @@ func (s *series) merged(most int) (list []slot, hours int) {
 	return list, hours
 }
 
-// sums are GPU-hours of each kind over all hours, as far as they were looked at, and how many hours were not.
+// sums returns GPU-hours of each kind over all hours with data, and the number of hours without.
 func (s *series) sums() (gpuHours [kinds]float64, all, gap float64) {
 	for i := range s.slots {
 		x := &s.slots[i]
@@ -131,7 +131,7 @@ func (s *series) sums() (gpuHours [kinds]float64, all, gap float64) {
 	return gpuHours, all, gap
 }
 
-// what names whose GPUs these are.
+// what says whose GPUs these are.
 func (s *series) what() string {
 	switch {
 	case s.partition != "":
@@ -142,7 +142,7 @@ func (s *series) what() string {
 	return "GPUs"
 }
 
-// summary is all GPUs in a line: "1344 GPU-hours: 61% used by jobs, 12% held by jobs, idle, …".
+// summary describes all GPUs in a line: "1344 GPU-hours: 61% used by jobs, 12% held by jobs, idle, …".
 func (s *series) summary() string {
 	sums, all, gap := s.sums()
 	if all == 0 {

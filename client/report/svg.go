@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// The picture, in units of its own: SVG scales.
+// Dimensions of the picture in SVG units; SVG scales.
 const (
 	picWidth, picHeight   = 1200, 560
 	left, right           = 74, 24
@@ -18,7 +18,7 @@ const (
 	mostBars              = 1008 // six weeks of hours
 )
 
-// appendSVG draws the hours: GPUs by what they do, stacked, and below how many GPUs waiting jobs asked for.
+// appendSVG draws the hours: GPUs by state, stacked, and below them the number of GPUs requested by waiting jobs.
 func (s *series) appendSVG(b []byte) []byte {
 	list, hours := s.merged(mostBars)
 	p := &picture{b: b, list: list, step: float64(picWidth-left-right) / float64(len(list))}
@@ -50,10 +50,10 @@ func (s *series) appendSVG(b []byte) []byte {
 	return p.b
 }
 
-// lineChars are as many letters as the picture has room for in a line of small ones, also of a wide font.
+// lineChars is the number of small letters that fit in a line of the picture, even in a wide font.
 const lineChars = 155
 
-// wrapped are the parts of a summary in lines; two have room.
+// wrapped splits a summary into lines; two fit.
 func wrapped(text string) (lines []string) {
 	line := ""
 	for part := range strings.SplitAfterSeq(text, "; ") {
@@ -65,7 +65,7 @@ func wrapped(text string) (lines []string) {
 	return append(lines, line)
 }
 
-// picture is one that is being drawn.
+// picture is a picture being drawn.
 type picture struct {
 	b                 []byte
 	list              []slot
@@ -106,7 +106,7 @@ func fill(k int) string {
 	return kindOf[k].color
 }
 
-// niceStep is 1, 2 or 5 times a power of ten, so that a scale up to most has at most so many steps.
+// niceStep is 1, 2 or 5 times a power of ten, such that a scale up to most has at most steps steps.
 func niceStep(most float64, steps int) float64 {
 	raw := most / float64(steps)
 	power := math.Pow(10, math.Floor(math.Log10(raw)))
@@ -118,10 +118,10 @@ func niceStep(most float64, steps int) float64 {
 	return max(10*power, 1)
 }
 
-// axis draws a scale with lines across.
+// axis draws a scale with horizontal lines.
 func (p *picture) axis(y, height, most float64, name string, steps int) {
 	step := niceStep(most, steps)
-	for step > most { // a scale has a mark besides 0
+	for step > most { // a scale needs a mark besides 0
 		step = max(1, math.Floor(step/2))
 	}
 	for v := 0.0; v <= most+1e-9; v += step {
@@ -132,7 +132,7 @@ func (p *picture) axis(y, height, most float64, name string, steps int) {
 	p.add(`<text transform="translate(20 %.1f) rotate(-90)" text-anchor="middle">%s</text>`, y+height/2, xml(name))
 }
 
-// bars stacks what the GPUs did in each slot. Neighbours that are the same are one bar, so that no seams show.
+// bars stacks the states of the GPUs in each slot. Equal neighbours are drawn as one bar, to avoid seams.
 func (p *picture) bars() {
 	scale := chartHeight / max(p.most, 1)
 	for i := 0; i < len(p.list); {
@@ -158,7 +158,7 @@ func (p *picture) bars() {
 	p.add(`<line x1="%d" x2="%d" y1="%d" y2="%d" stroke="#222"/>`, left, picWidth-right, top+chartHeight, top+chartHeight)
 }
 
-// waiting draws below how many GPUs waiting jobs asked for.
+// waiting draws below the chart how many GPUs waiting jobs requested.
 func (p *picture) waiting() {
 	most := max(math.Ceil(p.mostWaiting), 1)
 	p.axis(waitTop, waitHeight, most, "asked", 1)
@@ -172,7 +172,7 @@ func (p *picture) waiting() {
 	p.add(`<line x1="%d" x2="%d" y1="%d" y2="%d" stroke="#222"/>`, left, picWidth-right, waitTop+waitHeight, waitTop+waitHeight)
 }
 
-// days draws where days begin, and their dates as far as there is room for them; of a time of a few days also hours.
+// days draws the beginnings of days, with as many dates as fit; for a period of a few days also hours.
 func (p *picture) days() {
 	room := 0.0
 	span := p.list[len(p.list)-1].start.Sub(p.list[0].start).Hours()

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// userName is the name of a user, or the number where there is none.
+// userName is the name of a user, or the uid if there is none.
 func userName(uid uint32) string {
 	number := strconv.FormatUint(uint64(uid), 10)
 	if a, ok := passwd.User(number); ok && a.Name != "" {
@@ -24,7 +24,7 @@ func userName(uid uint32) string {
 	return number
 }
 
-// names are the columns that say what a row is about, and their texts.
+// names returns the columns that identify a row, and their texts.
 func (o *options) names() (heads []string, of func(*msg.ReportRow) []string) {
 	switch o.request.By {
 	case "account":
@@ -37,20 +37,20 @@ func (o *options) names() (heads []string, of func(*msg.ReportRow) []string) {
 	return []string{"USER", "ACCOUNT"}, func(r *msg.ReportRow) []string { return []string{userName(r.GetUid()), r.GetAccount()} }
 }
 
-// column is a figure of a row; -P has them all, in order, with the names of keys.
+// column is a figure of a row; -P prints all of them, in order, with their keys.
 type column struct {
 	head, key string
 	table     func(*msg.ReportRow) string // nil: not in the table
-	text      func(*msg.ReportRow) string // for programs; "" = not known
-	jobs      bool                        // of jobs, and not of nodes
+	text      func(*msg.ReportRow) string // for programs; "" = unknown
+	jobs      bool                        // for jobs, not for nodes
 }
 
-// hours writes seconds as hours.
+// hours formats seconds as hours.
 func hours(s float64) string { return strconv.FormatFloat(s/3600, 'f', 2, 64) }
 
 func exact(s float64) string { return strconv.FormatFloat(s/3600, 'f', 4, 64) }
 
-// percent writes a part of a whole, unknown where there is no whole.
+// percent formats a fraction, or unknown if the whole is 0.
 func percent(part, whole float64, unknown string) string {
 	if whole <= 0 {
 		return unknown
@@ -58,7 +58,7 @@ func percent(part, whole float64, unknown string) string {
 	return strconv.FormatFloat(100*part/whole, 'f', 1, 64)
 }
 
-// energy writes joules in the unit that suits them.
+// energy formats joules in a suitable unit.
 func energy(j float64) string {
 	wh := j / 3600
 	switch {
@@ -70,10 +70,10 @@ func energy(j float64) string {
 	return fmt.Sprintf("%.1fWh", wh)
 }
 
-// unknown is what nobody has measured of GPU time.
+// unknown is the GPU time that was not measured.
 func unknown(r *msg.ReportRow) float64 { return max(0, r.GetGpuS()-r.GetGpuUsedS()-r.GetGpuIdleS()) }
 
-// waits: jobs of the row have started, or wait.
+// waits reports whether jobs of the row have started or are waiting.
 func waits(r *msg.ReportRow) bool { return r.GetStarted() > 0 || r.GetWaitP90S() > 0 }
 
 func wait(r *msg.ReportRow, s float64) string {
@@ -130,7 +130,7 @@ func columns() []column {
 	}
 }
 
-// shown are the columns that a report by this has.
+// shown returns the columns of the report.
 func (o *options) shown(parsable bool) (list []column) {
 	for _, c := range columns() {
 		if (parsable || c.table != nil) && !(c.jobs && o.request.By == "node") {
@@ -169,7 +169,7 @@ func (o *options) appendParsable(b []byte, r *msg.ReportReply) []byte {
 	return b
 }
 
-// appendTable writes the rows with their columns one below the other, names to the left, and a total.
+// appendTable writes the rows with aligned columns, names left-aligned, and a total.
 func (o *options) appendTable(b []byte, r *msg.ReportReply) []byte {
 	heads, of := o.names()
 	list := o.shown(false)
@@ -197,7 +197,7 @@ func (o *options) appendTable(b []byte, r *msg.ReportReply) []byte {
 		words[0] = "all"
 		for _, c := range list {
 			if c.head == "JOBS" && o.request.By == "node" {
-				words = append(words, "") // a job on two nodes is one
+				words = append(words, "") // a job on two nodes is still one
 				continue
 			}
 			words = append(words, c.table(total))
@@ -207,7 +207,7 @@ func (o *options) appendTable(b []byte, r *msg.ReportReply) []byte {
 	return appendAligned(b, rows, len(heads))
 }
 
-// add sums rows up; how long jobs waited cannot be.
+// add sums up rows; waiting times cannot be added.
 func add(total, r *msg.ReportRow) {
 	total.Jobs += r.GetJobs()
 	for _, f := range []struct {
@@ -246,7 +246,7 @@ func appendAligned(b []byte, rows [][]string, left int) []byte {
 	return b
 }
 
-// length is how long a time is, in words.
+// length describes a duration in words.
 func length(d time.Duration) string {
 	switch h := d.Hours(); {
 	case h >= 48:
@@ -257,7 +257,7 @@ func length(d time.Duration) string {
 	return strconv.FormatFloat(d.Minutes(), 'f', 0, 64) + " minutes"
 }
 
-// writeJSON writes rows and hours with all figures, in seconds; what nobody has measured is null.
+// writeJSON writes rows and hours with all figures, in seconds; figures that were not measured are null.
 func writeJSON(out io.Writer, r *msg.ReportReply) error {
 	w := jsonout.New(out, false, false)
 	w.Int("start", r.GetSinceNs()/1e9)

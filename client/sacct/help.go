@@ -4,7 +4,7 @@ import "github.com/sluice-hpc/sluice/client/command"
 
 const usage = "Usage: sacct [options]\n\tUse --help for help\n"
 
-// Page is what the command says of itself.
+// Page describes the command.
 func Page() command.Page {
 	return command.Page{
 		Usage: `Usage: sacct [OPTIONS]

@@ -28,21 +28,21 @@ type options struct {
 	allUsers, allocations, brief, long, noHeader, noConvert, parsable, trailing, truncate, verbose bool
 	script, envVars, helpFields                                                                    bool
 
-	fields     string // of all -o together
+	fields     string // all -o joined
 	delimiter  string
 	units      byte
 	haveJobs   bool
-	steps      map[string][]string // of -j: steps that are asked for, by job; nil list = the whole job
+	steps      map[string][]string // steps requested by -j, by job; nil list = the whole job
 	since      string
 	until      string
 	schedulers []string // -F
 	reasons    []string // -R
-	nothing    bool     // a selection that no job here meets
+	nothing    bool     // a selection that no job can match
 	window     window
 	document   view.DocumentKind
 }
 
-// window is the time that is looked at, in whole seconds; until is open when nobody said when it ends.
+// window is the period of interest, in whole seconds; until is open if no end was given.
 type window struct {
 	since, until time.Time
 	open         bool
@@ -155,7 +155,7 @@ func (o *options) set(env *command.Env, name string, h opt.Hit) error {
 	case "allusers":
 		o.allUsers = true
 	case "associations":
-		o.nothing = o.nothing || !slices.Contains(command.List(h.Value), "1") // there is one association
+		o.nothing = o.nothing || !slices.Contains(command.List(h.Value), "1") // the only association
 	case "batch-script":
 		o.script = true
 	case "brief":
@@ -254,7 +254,7 @@ func (o *options) setMore(env *command.Env, name string, h opt.Hit) (err error) 
 	return err
 }
 
-// advised adds to a refusal, which is in Slurm's words, what would be accepted.
+// advised adds the valid values to an error in Slurm's words.
 func advised(env *command.Env, refusal error, hint string) error {
 	env.Advise("%s", format.Escape(hint))
 	return refusal
@@ -307,11 +307,11 @@ func (o *options) users(env *command.Env, value string) error {
 		}
 		o.request.Uids = append(o.request.Uids, uid)
 	}
-	o.allUsers = false // of -a and -u the last one wins
+	o.allUsers = false // the last of -a and -u wins
 	return nil
 }
 
-// nodes reads -N; what is no list of hosts is the name of a node that does not exist.
+// nodes reads -N; an invalid host list is treated as the name of a node that does not exist.
 func (o *options) nodes(value string) {
 	names, err := hostlist.Expand(value)
 	if err != nil || len(names) == 0 {
@@ -341,7 +341,7 @@ func (o *options) setUnits(env *command.Env, value string) error {
 	return nil
 }
 
-// states reads -s. Accounting has no states that pass, such as COMPLETING.
+// states reads -s. Accounting has no transient states such as COMPLETING.
 func (o *options) states(env *command.Env, value string) error {
 	for _, word := range command.List(value) {
 		state, flag, ok := format.ParseJobState(word)
@@ -351,7 +351,7 @@ func (o *options) states(env *command.Env, value string) error {
 		case flag == msg.JobRequeued:
 			o.request.StateFlags |= flag
 		case flag == msg.JobResizing, flag == msg.JobRevoked:
-			o.request.StateFlags |= flag // none here ever was
+			o.request.StateFlags |= flag // no job has it
 		case flag != 0:
 			return env.Fatalf("job state %s is not supported / accounted", format.Escape(word))
 		default:
@@ -395,7 +395,7 @@ func (o *options) jobs(env *command.Env, value string) error {
 	return err
 }
 
-// finish settles what depends on several options: whose jobs, when, and in which form.
+// finish evaluates combinations of options: whose jobs, when, and in which format.
 func (o *options) finish(env *command.Env) error {
 	if o.long && o.fields != "" {
 		return env.Fatalf("Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry.")
@@ -417,7 +417,7 @@ func (o *options) finish(env *command.Env) error {
 		o.request.Uids = []uint32{uid}
 	}
 	if o.request.MinLimitS == 0 {
-		o.request.MaxLimitS = 0 // ignored by itself
+		o.request.MaxLimitS = 0 // ignored on its own
 	}
 	return o.setWindow(env)
 }
@@ -470,12 +470,12 @@ func (o *options) setWindow(env *command.Env) error {
 	case !w.open:
 		o.request.UntilNs = w.until.UnixNano()
 	case o.haveJobs && !byState && o.since == "":
-		o.request.UntilNs = math.MaxInt64 // those named, whenever they may start
+		o.request.UntilNs = math.MaxInt64 // named jobs, whenever they start
 	}
 	return nil
 }
 
-// table is what is printed, in the order in which a real sacct puts its options together.
+// table returns the table to print, with options combined in the order of a real sacct.
 func (o *options) table(env *command.Env) (*acct.Table, error) {
 	spec := o.fields
 	if spec == "" && !o.brief && !o.long {

@@ -1,4 +1,4 @@
-// Package sacct is the command that shows jobs and steps from accounting, also after the controller has forgotten them.
+// Package sacct is the command that shows jobs and steps from accounting, even after the controller has forgotten them.
 package sacct
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/view"
 )
 
-// Main runs one sacct command line. What it prints and returns follows a real sacct (testdata/sacct).
+// Main runs one sacct command line. Output and exit code follow a real sacct (testdata/sacct).
 func Main(env *command.Env, args []string) int {
 	o, err := parse(env, args)
 	if err != nil {
@@ -43,7 +43,7 @@ func Main(env *command.Env, args []string) int {
 	return printTable(env, o, table)
 }
 
-// printTable prints the rows as they come: a table of a million jobs is never held.
+// printTable prints rows as they arrive, so that a table of a million jobs need not fit in memory.
 func printTable(env *command.Env, o *options, table *acct.Table) int {
 	b := make([]byte, 0, view.FlushBytes+4096)
 	if !o.noHeader {
@@ -72,7 +72,7 @@ func printTable(env *command.Env, o *options, table *acct.Table) int {
 	return 0
 }
 
-// each calls f with every attempt that the options select; the record is good until f returns. f returns false to stop.
+// each calls f with every selected attempt; the record is valid until f returns. f returns false to stop.
 func (o *options) each(env *command.Env, f func(c *acct.Context, j *msg.JobRecord) bool) error {
 	if o.nothing {
 		return nil
@@ -83,7 +83,7 @@ func (o *options) each(env *command.Env, f func(c *acct.Context, j *msg.JobRecor
 	})
 }
 
-// selects makes the tests that the controller does not make.
+// selects makes the checks that the controller does not make.
 func (o *options) selects(j *msg.JobRecord) bool {
 	if len(o.schedulers) > 0 && !slices.Contains(o.schedulers, j.GetScheduler()) {
 		return false
@@ -91,7 +91,7 @@ func (o *options) selects(j *msg.JobRecord) bool {
 	return len(o.reasons) == 0 || slices.Contains(o.reasons, j.GetWaitReason()) || slices.Contains(o.reasons, j.GetReason())
 }
 
-// context is what columns need to know.
+// context returns the context for columns.
 func (o *options) context(env *command.Env) *acct.Context {
 	c := view.AttemptContext(env)
 	c.Units, c.NoConvert = o.units, o.noConvert
@@ -102,10 +102,10 @@ func (o *options) context(env *command.Env) *acct.Context {
 	return c
 }
 
-// rows are the lines of an attempt that are asked for: all, or the steps that -j names.
+// rows returns the requested lines of an attempt: all, or the steps named by -j.
 func (o *options) rows(c *acct.Context, j *msg.JobRecord) []acct.Row {
 	rows := acct.Rows(j, c, !o.allocations)
-	if len(o.request.Nodes) > 0 { // of the steps only those that were there
+	if len(o.request.Nodes) > 0 { // only steps that ran there
 		rows = append(rows[:1], slices.DeleteFunc(rows[1:], func(r acct.Row) bool { return !r.On(o.request.Nodes) })...)
 	}
 	if len(o.steps) == 0 || o.allocations {
@@ -118,7 +118,7 @@ func (o *options) rows(c *acct.Context, j *msg.JobRecord) []acct.Row {
 	return slices.DeleteFunc(rows, func(r acct.Row) bool { return !slices.Contains(steps, r.Step) })
 }
 
-// stepsOf are the steps of a job that -j asks for, nil = all of it.
+// stepsOf returns the steps of a job requested by -j, nil = the whole job.
 func (o *options) stepsOf(j *msg.JobRecord) (steps []string, named bool) {
 	id, array := strconv.FormatUint(uint64(j.GetId()), 10), strconv.FormatUint(uint64(j.GetArrayJobId()), 10)
 	for key, list := range o.steps {
@@ -133,7 +133,7 @@ func (o *options) stepsOf(j *msg.JobRecord) (steps []string, named bool) {
 	return steps, named
 }
 
-// sayWindow is what -v says first.
+// sayWindow prints the first line of -v.
 func (o *options) sayWindow(env *command.Env) {
 	const stamp = "Mon Jan _2 15:04:05 2006"
 	what := "Eligible"

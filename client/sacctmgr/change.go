@@ -17,10 +17,10 @@ import (
 	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
-// changer is a call that changes something. What can be changed is Sluice's own records; the others are refused by name, after what a real
-// sacctmgr says of their words.
+// changer is a verb that changes something. Only Sluice's own records can be changed; for others an error names the entity, after
+// the message of a real sacctmgr.
 type changer struct {
-	verb, called string // and how it is called when what is behind it is wrong
+	verb, called string // called is the verb's name in errors about its arguments
 	entities     []string
 }
 
@@ -31,10 +31,10 @@ var changing = []changer{
 	{verb: "dump"}, {verb: "load"}, {verb: "reconfigure"}, {verb: "shutdown"},
 }
 
-// recorded is what can be added and deleted.
+// recorded are the entities that can be added and deleted.
 var recorded = []string{"Account", "Cluster", "Coordinator", "Federation", "QOS", "Resource", "User"}
 
-// lists is how the entities of a verb are told.
+// lists are the lists of entities in messages about a verb.
 var lists = map[string]string{
 	"add":     `"Account", "Cluster", "Coordinator", "Federation", "QOS", "Resource", or "User"`,
 	"delete":  `"Account", "Cluster", "Coordinator", "Federation", "QOS", "Resource", or "User"`,
@@ -43,11 +43,11 @@ var lists = map[string]string{
 	"list":    `"Stats"`,
 }
 
-// subject is an entity of which the controller has records.
+// subject is an entity for which the controller has records.
 type subject struct {
 	entity msg.PolicyEntity
 	on     accounts.On
-	noun   string // in sentences
+	noun   string // for messages
 }
 
 var subjects = map[string]subject{
@@ -57,7 +57,7 @@ var subjects = map[string]subject{
 	"Coordinator": {msg.PolicyEntity_POLICY_COORDINATOR, 0, "coordinator"},
 }
 
-// change carries out a verb that changes something; done is false where the word is none.
+// change runs a verb that changes something; done is false if it is not one.
 func (m *run) change(verb string, words []string) (code int, done bool) {
 	lower := strings.ToLower(verb)
 	i := slices.IndexFunc(changing, func(c changer) bool { return cutWord(c.verb, lower, 3) })
@@ -96,12 +96,12 @@ func (m *run) change(verb string, words []string) (code int, done bool) {
 	return 1, true
 }
 
-// order is one change, as it was typed.
+// order is one change as typed.
 type order struct {
 	subject
 	verb string // add, modify, delete
 	req  *msg.ChangePolicyRequest
-	// raw are the settings as typed, by their canonical names.
+	// raw are the settings as typed, by canonical name.
 	raw map[string]string
 }
 
@@ -138,7 +138,7 @@ func (m *run) changeRecords(verb string, s subject, words []string) int {
 	return code
 }
 
-// send makes the call and tells what went wrong.
+// send makes the call and reports errors.
 func (m *run) send(ctx context.Context, o *order) (reply *msg.ChangePolicyReply, code int) {
 	err := m.ask(ctx, func(c *client.Client) (err error) {
 		reply, err = c.ChangePolicy(ctx, o.req)
@@ -183,7 +183,7 @@ func (m *run) send(ctx context.Context, o *order) (reply *msg.ChangePolicyReply,
 		}
 		to, margin := m.env.Stderr, " "
 		switch {
-		case strings.HasPrefix(p.GetDetail(), "Can't modify"): // as Slurm says it
+		case strings.HasPrefix(p.GetDetail(), "Can't modify"): // as in Slurm
 			to = m.env.Stdout
 		case strings.HasPrefix(p.GetDetail(), "You gave a bad default"):
 			margin = ""
@@ -198,7 +198,7 @@ func (m *run) send(ctx context.Context, o *order) (reply *msg.ChangePolicyReply,
 // badQOS is the code of a QOS that does not exist.
 const badQOS = 2066
 
-// unknown is what a real sacctmgr says of a word that it cannot read.
+// unknown prints the message of a real sacctmgr about an invalid word.
 func (m *run) unknown(to io.Writer, word string) {
 	fmt.Fprintf(to, " Unknown option: %s\n", format.Escape(word))
 	if !m.loading {
@@ -206,7 +206,7 @@ func (m *run) unknown(to io.Writer, word string) {
 	}
 }
 
-// confirmed asks whether to go on, as long as there is an answer to read.
+// confirmed asks for confirmation until it gets an answer or the input ends.
 func (m *run) confirmed() bool {
 	fmt.Fprint(m.env.Stdout, "Would you like to commit changes? (You have 30 seconds to decide)\n")
 	in := bufio.NewScanner(m.env.Stdin)

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
-// dumped are the numbers of an association in the order of Slurm's file, and what they are called there.
+// dumped are the numeric settings of an association in the order of Slurm's file, and their names there.
 var dumped = [...]struct{ name, as string }{
 	{"Fairshare", ""}, {"GrpTRESMins", ""}, {"GrpTRESRunMins", ""}, {"GrpTRES", ""}, {"GrpJobs", ""}, {"GrpJobsAccrue", ""},
 	{"GrpSubmitJobs", ""}, {"GrpWall", ""}, {"MaxTRESMinsPerJob", ""}, {"MaxTRESPerJob", ""}, {"MaxTRESPerNode", ""}, {"MaxJobs", ""},
@@ -24,7 +24,7 @@ var dumped = [...]struct{ name, as string }{
 	{"DefaultTime", ""},
 }
 
-// dumpHead says how such a file is written.
+// dumpHead explains the format of the file.
 const dumpHead = `# To edit this file start with a cluster line for the new cluster
 # Cluster - 'cluster_name':MaxTRESPerJob=node=50
 # Followed by Accounts you want in this fashion (root is created by default)...
@@ -39,7 +39,7 @@ const dumpHead = `# To edit this file start with a cluster line for the new clus
 # User - 'lipari':MaxTRESPerJob=node=2:MaxJobs=3:FairShare=1:MaxWallDurationPerJob=1
 `
 
-// dump writes the accounts and users of the cluster into a file that load reads.
+// dump writes the accounts and users of the cluster to a file for load.
 func (m *run) dump(words []string) int {
 	cluster, file := "", ""
 	for _, word := range words {
@@ -102,7 +102,7 @@ func (r *rules) appendFile(b []byte, cluster string) []byte {
 
 func clone(a *msg.AssocRecord) *msg.AssocRecord { c := *a; return &c }
 
-// appendBelow writes what is in an account: its users, the accounts below it, and then what is in these.
+// appendBelow writes the content of an account: its users, the accounts below it, then the content of these.
 func (r *rules) appendBelow(b []byte, account string) []byte {
 	var below []*msg.AssocRecord
 	begun := false
@@ -162,7 +162,7 @@ func (r *rules) userOptions(a *msg.AssocRecord) (o []accounts.FileOption) {
 	return append(o, assocOptions(a)...)
 }
 
-// assocOptions are the settings of an association itself, without what it inherits.
+// assocOptions returns the settings of an association itself, without inherited ones.
 func assocOptions(a *msg.AssocRecord) (o []accounts.FileOption) {
 	if a.GetDefaultQos() != "" {
 		o = append(o, accounts.FileOption{Key: "DefaultQOS", Value: a.GetDefaultQos()})
@@ -197,7 +197,7 @@ func assocOptions(a *msg.AssocRecord) (o []accounts.FileOption) {
 	return o
 }
 
-// fileValue writes a number as it stands in the file: durations in minutes, and no name for a share that is the parent's.
+// fileValue formats a number for the file: durations in minutes, and the parent's share as a number.
 func fileValue(s *accounts.Setting, v *msg.PolicyValue) string {
 	n := v.GetValue()
 	if s.Kind == accounts.Wall {

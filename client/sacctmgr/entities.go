@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
-// What is said after a condition that an entity does not know, as a real sacctmgr has it.
+// Messages of a real sacctmgr after an unknown condition.
 const (
 	setValue   = " Use keyword 'set' to modify value\n"
 	setPrinted = " Use keyword 'set' to modify SLURM_PRINT_VALUE\n"
@@ -27,29 +27,29 @@ const (
 // mgrRow is one line: values by key.
 type mgrRow map[string]string
 
-// mgrEntity is what can be listed.
+// mgrEntity is an entity that can be listed.
 type mgrEntity struct {
 	names    []string // the first is the singular in lower case
 	fields   []mgrField
-	standard string // shown without format=
-	assocs   string // shown besides with withassoc
+	standard string // columns without format=
+	assocs   string // additional columns with withassoc
 	rows     func(ctx context.Context, m *run) ([]mgrRow, error)
-	selects  map[string]string // conditions of where, and the keys that they compare
-	bare     string            // the key that a word without = is compared with
-	clusters string            // shown besides with withclusters or withfed
-	coords   string            // shown besides with withcoordinator
-	hint     string            // of a condition that it does not know: how to change something, for what can be changed
+	selects  map[string]string // conditions of where, and the keys that they test
+	bare     string            // the key that a word without = tests
+	clusters string            // additional columns with withclusters or withfed
+	coords   string            // additional columns with withcoordinator
+	hint     string            // printed after an unknown condition: how to change something, for entities that can be changed
 }
 
 const assocColumns = "Cluster,Account,User,Partition,Share,Priority,GrpJobs,GrpTRES,GrpSubmit,GrpWall,GrpTRESMins,MaxJobs,MaxTRES,MaxTRESPerNode,MaxSubmit,MaxWall,MaxTRESMins,QOS,DefaultQOS,GrpTRESRunMins"
 
-// mgrEntities are what sacctmgr can list, as a 22.05 shows it.
+// mgrEntities returns the entities that sacctmgr can list, as in 22.05.
 func mgrEntities() []mgrEntity {
 	list := ownEntities()
 	all := []mgrField{{"Clusters", "Cluster", 10, "cluster"}, {"WCKeys", "WCKeys", 20, ""}}
 	for _, e := range list {
 		for _, f := range e.fields {
-			if e.names[0] == "wckey" { // which has a table of its own
+			if e.names[0] == "wckey" { // it has a table of its own
 				break
 			}
 			if f.key = ""; !slices.ContainsFunc(all, func(g mgrField) bool { return g.name == f.name }) {
@@ -59,13 +59,13 @@ func mgrEntities() []mgrEntity {
 	}
 	for i := range list {
 		if list[i].names[0] != "wckey" {
-			list[i].fields = append(list[i].fields, all...) // those of others are known, and empty
+			list[i].fields = append(list[i].fields, all...) // fields of other entities are known, but empty
 		}
 	}
 	return list
 }
 
-// ownEntities are the entities with the fields that they have.
+// ownEntities returns the entities with their own fields.
 func ownEntities() []mgrEntity {
 	assocs := assocFields()
 	return []mgrEntity{
@@ -140,7 +140,7 @@ func ownEntities() []mgrEntity {
 	}
 }
 
-// anyOf are conditions of what has no rows.
+// anyOf returns conditions for entities without rows.
 func anyOf(names ...string) map[string]string {
 	m := map[string]string{}
 	for _, n := range names {
@@ -189,7 +189,7 @@ func clusterRows(ctx context.Context, m *run) ([]mgrRow, error) {
 	return []mgrRow{r}, err
 }
 
-// nodes are the names of all nodes, and what the cluster has in all, as accounting counts it.
+// nodes returns the names of all nodes, and the cluster's total resources, as accounting counts them.
 func (m *run) nodes(ctx context.Context, c *client.Client) (names []string, sum string, err error) {
 	total := map[string]uint64{"energy": 0, "fs/disk": 0, "pages": 0, "vmem": 0}
 	err = view.EachNode(ctx, c, &msg.NodesRequest{}, view.Context(m.env, 0), func(n *msg.NodeRecord) {
@@ -212,7 +212,7 @@ func (m *run) nodes(ctx context.Context, c *client.Client) (names []string, sum 
 	return names, strings.Join(parts, ","), err
 }
 
-// clusterEvent is the registration of what the cluster has, since the controller was started.
+// clusterEvent is the registration of the cluster's resources, since the start of the controller.
 func (m *run) clusterEvent(ctx context.Context, c *client.Client) (mgrRow, error) {
 	names, sum, err := m.nodes(ctx, c)
 	r := mgrRow{"cluster": m.env.ClusterName(), "tres": sum, "nodes": hostlist.Fold(names), "end": "Unknown", "event": "Cluster",
@@ -226,7 +226,7 @@ func (m *run) clusterEvent(ctx context.Context, c *client.Client) (mgrRow, error
 	return r, err
 }
 
-// eventRows are the nodes that are out of use now, after the cluster itself. What was before is not kept.
+// eventRows returns the cluster, and the nodes that are out of service now. Past events are not kept.
 func eventRows(ctx context.Context, m *run) (rows []mgrRow, err error) {
 	fc := view.Context(m.env, 0)
 	err = m.ask(ctx, func(c *client.Client) error {

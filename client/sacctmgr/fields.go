@@ -7,15 +7,15 @@ import (
 	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
-// mgrField is a column of sacctmgr: the name that format= knows, its header and its width. The value of a row is found by key.
+// mgrField is a column of sacctmgr: its name for format=, header and width. key finds the value in a row.
 type mgrField struct {
 	name, header string
 	width        int
-	key          string // of mgrRow; empty: never anything
+	key          string // in mgrRow; empty: always empty
 }
 
-// numberFields are the columns of the numbers that the controller's records have, by each of their names, in the order in which the
-// beginning of a name is looked up. Those of the other kind of record are known as well, and empty.
+// numberFields returns the columns of numeric settings, under each of their names, in the order in which abbreviations are looked
+// up. Settings of the other kinds of record are known, but empty.
 func numberFields(on accounts.On) (f []mgrField) {
 	for _, own := range []bool{true, false} {
 		for i := range accounts.Table {
@@ -54,7 +54,7 @@ func qosFields() []mgrField {
 	f := []mgrField{{"Name", "Name", 10, "qos"}, {"Description", "Descr", 20, "description"}, {"ID", "ID", 6, "id"},
 		{"PreemptMode", "PreemptMode", 11, "mode"}, {"Preempt", "Preempt", 10, "preempt"}, {"Flags", "Flags", 20, "flags"}}
 	f = append(append(f, numberFields(accounts.QOS)...), mgrField{"LimitHours", "LimitHours", 30, "LimitHours"})
-	for i := range f { // names of associations' limits, which of a QOS are those of each user
+	for i := range f { // these limits of associations are per-user limits of a QOS
 		switch f[i].name {
 		case "MaxJobs":
 			f[i].header, f[i].width = "MaxJobs", 7

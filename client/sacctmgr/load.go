@@ -16,25 +16,25 @@ import (
 	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
-// maxFile bounds a file: what it says goes to the controller in one message.
+// maxFile bounds a file: its content is sent to the controller in one message.
 const maxFile = 3 << 20
 
-// file is a file that is being loaded.
+// file is a file being loaded.
 type file struct {
 	m        *run
-	has      *rules // of the controller, and by name
+	has      *rules // the controller's records, also by name
 	assocs   map[assocKey]*msg.AssocRecord
 	accounts map[string]*msg.AccountRecord
 	users    map[string]*msg.UserRecord
 	cluster  string
-	parent   string          // "" before the line of the cluster
-	told     bool            // a parent, or that there is none
+	parent   string          // "" before the cluster's line
+	told     bool            // a parent was given, or its absence reported
 	known    map[string]bool // accounts
-	// lines are what the lines of the file ask for; later is what can be done only when all accounts and users are there.
+	// lines are the changes requested by the lines of the file; later are those that must wait until all accounts and users exist.
 	lines, later []*msg.ChangePolicyRequest
-	tables       [4][]mgrRow     // what is new: accounts, their associations, users, their associations
-	changes      strings.Builder // what is said of records that there are
-	noted        map[string]bool // names of which something was said
+	tables       [4][]mgrRow     // new accounts, their associations, new users, their associations
+	changes      strings.Builder // messages about existing records
+	noted        map[string]bool // names already reported
 }
 
 type assocKey struct{ account, user, partition string }
@@ -43,7 +43,7 @@ func keyOf(a *msg.AssocRecord) assocKey {
 	return assocKey{a.GetAccount(), a.GetUser(), a.GetPartition()}
 }
 
-// loadFile brings what a file of sacctmgr dump says into the controller: all of it or nothing.
+// loadFile loads a file of sacctmgr dump into the controller, completely or not at all.
 func (m *run) loadFile(words []string) int {
 	name, clean := "", false
 	m.loading = true
@@ -144,7 +144,7 @@ func (f *file) load(ctx context.Context, text string, clean bool) int {
 	return code
 }
 
-// line takes one line in.
+// line processes one line.
 func (f *file) line(l *accounts.FileLine) int {
 	m := f.m
 	if f.parent == "" && l.Kind != "Cluster" {
@@ -176,7 +176,7 @@ func (f *file) line(l *accounts.FileLine) int {
 	return f.user(l)
 }
 
-// begin takes the line of the cluster in, which has the settings of the account root.
+// begin processes the cluster's line, which has the settings of the account root.
 func (f *file) begin(l *accounts.FileLine) int {
 	m := f.m
 	switch {
@@ -199,7 +199,7 @@ func (f *file) begin(l *accounts.FileLine) int {
 	return f.account(f.order("Account", l, acct.DefaultAccount), l)
 }
 
-// order begins what a line asks for.
+// order starts the change requested by a line.
 func (f *file) order(entity string, l *accounts.FileLine, name string) *order {
 	s := subjects[entity]
 	return &order{subject: s, verb: "add", raw: map[string]string{}, req: &msg.ChangePolicyRequest{Entity: s.entity,
@@ -223,7 +223,7 @@ func (f *file) account(o *order, l *accounts.FileLine) int {
 func (f *file) user(l *accounts.FileLine) int {
 	o := f.order("User", l, l.Name)
 	o.req.Accounts = []string{f.parent}
-	who := f.order("User", l, l.Name) // default account and level: the account may come later in the file
+	who := f.order("User", l, l.Name) // default account and admin level: the account may come later in the file
 	who.req.Verb = msg.PolicyVerb_POLICY_MODIFY
 	coordinator := f.order("Coordinator", l, l.Name)
 	for _, opt := range l.Options {
@@ -236,7 +236,7 @@ func (f *file) user(l *accounts.FileLine) int {
 			coordinator.req.Accounts = command.List(strings.ToLower(opt.Value))
 			continue
 		case lower == "defaultwckey", lower == "wckeys":
-			continue // there are none
+			continue // these do not exist here
 		case lower == "defaultaccount", lower == "adminlevel":
 			to = who
 		}
@@ -255,7 +255,7 @@ func (f *file) user(l *accounts.FileLine) int {
 	return 0
 }
 
-// option reads a setting of a line. Of a list of QOS, "-x,+y" is a change of what the account above has.
+// option reads a setting of a line. In a list of QOS, "-x,+y" modifies the list inherited from the account above.
 func (f *file) option(o *order, l *accounts.FileLine, opt accounts.FileOption) int {
 	code := 0
 	if def := accounts.Find(o.on, opt.Key); def != nil && def.Name == "QOS" {
@@ -264,7 +264,7 @@ func (f *file) option(o *order, l *accounts.FileLine, opt accounts.FileOption) i
 			op := w[:len(w)-len(strings.TrimLeft(w, "+-"))]
 			parts[op] = append(parts[op], w[len(op):])
 		}
-		for _, op := range []string{"", "+", "-"} { // there is one left at any time
+		for _, op := range []string{"", "+", "-"} { // at most one remains of each
 			if words, ok := parts[op]; ok && code == 0 {
 				code = f.m.setting(o, opt.Key+"="+opt.Value, opt.Key, op, strings.Join(words, ","))
 				delete(parts, op)

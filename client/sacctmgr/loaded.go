@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
-// What is said of a file that is loaded: lines for changes of existing records, and tables of new ones. Slurm's.
+// Slurm's messages about a file being loaded: lines for changes of existing records, and tables of new ones.
 
 const newColumns = "Share,GrpTRESMins,GrpTRESRunMins,GrpTRES,GrpJobs,GrpJobsAccrue,GrpMem,GrpNodes,GrpSubmit,GrpWall,MaxTRESMins,MaxTRES," +
 	"MaxTRESPerNode,MaxJobs,MaxSubmit,MaxNodes,MaxWall,QOS,DefaultQOS"
@@ -20,7 +20,7 @@ const newColumns = "Share,GrpTRESMins,GrpTRESRunMins,GrpTRES,GrpJobs,GrpJobsAccr
 // newTables are the tables of new records.
 var newTables = [...]struct {
 	title, columns string
-	rule           int // the length of the line below
+	rule           int // length of the rule below the table
 }{
 	{"Accounts", "Account,Description,Organization,QOS", 51},
 	{"Account Associations", "Account,ParentName," + newColumns, 62},
@@ -28,7 +28,7 @@ var newTables = [...]struct {
 	{"User Associations", "User,Account," + newColumns, 62},
 }
 
-// noteAccount notes what a line makes of an account.
+// noteAccount records the effect of a line on an account.
 func (f *file) noteAccount(r *msg.ChangePolicyRequest) {
 	name := r.GetNames()[0]
 	rec, as := f.accounts[name], f.assocs[assocKey{name, "", ""}]
@@ -54,7 +54,7 @@ func (f *file) noteAccount(r *msg.ChangePolicyRequest) {
 	f.tables[1] = append(f.tables[1], row)
 }
 
-// noteUser notes what a line makes of a user and an association.
+// noteUser records the effect of a line on a user and an association.
 func (f *file) noteUser(r, who, coordinator *msg.ChangePolicyRequest) {
 	name, partition := r.GetNames()[0], strings.Join(r.GetPartitions(), "")
 	if as := f.assocs[assocKey{f.parent, name, partition}]; as != nil {
@@ -80,7 +80,7 @@ func (f *file) noteUser(r, who, coordinator *msg.ChangePolicyRequest) {
 	f.noted["user "+name] = true
 }
 
-// noteCoordinator notes the accounts of which a user that there is becomes a coordinator.
+// noteCoordinator records the accounts of which an existing user becomes coordinator.
 func (f *file) noteCoordinator(user string, accounts []string) {
 	if f.users[user] == nil || len(accounts) == 0 {
 		return
@@ -101,11 +101,11 @@ func (f *file) noteCoordinator(user string, accounts []string) {
 	}
 }
 
-// shownAs are the names of settings in the lines, where they are others.
+// shownAs are the names of settings in the messages, where these differ.
 var shownAs = map[string]string{"Description": "description", "Organization": "organization", "Fairshare": "fairshare",
 	"DefaultAccount": "Default Account", "AdminLevel": "Admin Level"}
 
-// changed notes the settings that differ from what is there.
+// changed records the settings that differ from the existing ones.
 func (f *file) changed(kind, name string, old mgrRow, set []*msg.PolicySetting) {
 	fresh := settingsRow(set)
 	for _, s := range set {
@@ -117,7 +117,7 @@ func (f *file) changed(kind, name string, old mgrRow, set []*msg.PolicySetting) 
 	}
 }
 
-// settingsRow is a row of what is set: texts by the names of settings, and by the keys of columns.
+// settingsRow returns a row with the given settings, by setting name and by column key.
 func settingsRow(set []*msg.PolicySetting) mgrRow {
 	r := mgrRow{}
 	for _, s := range set {
@@ -141,7 +141,7 @@ func settingsRow(set []*msg.PolicySetting) mgrRow {
 	return r
 }
 
-// say tells all that was noted.
+// say prints everything recorded.
 func (f *file) say() {
 	out := f.m.env.Stdout
 	fmt.Fprint(out, f.changes.String())
@@ -169,7 +169,7 @@ func (f *file) say() {
 	}
 }
 
-// sayGone tells what clean deletes.
+// sayGone prints what clean deletes.
 func (f *file) sayGone() {
 	named := map[assocKey]bool{}
 	for _, r := range f.lines {
@@ -198,7 +198,7 @@ func (f *file) sayGone() {
 	}
 }
 
-// row is what there is of an association, by the names of settings.
+// row returns the current settings of an association, by name.
 func (f *file) row(a *msg.AssocRecord) mgrRow {
 	r := mgrRow{"Fairshare": "1", "QOS": strings.Join(a.GetQos(), ","), "DefaultQOS": a.GetDefaultQos(), "Parent": a.GetParent(),
 		"LimitHours": a.GetLimitHours(), "DefaultPartition": a.GetDefaultPartition(), "DefaultGPUType": a.GetDefaultGpuType()}

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// rules are the records of the controller, with the associations in the order of the tree.
+// rules are the controller's records, with associations in the order of the tree.
 type rules struct {
 	accounts []*msg.AccountRecord
 	users    []*msg.UserRecord
@@ -25,7 +25,7 @@ type rules struct {
 	qos      []*msg.QosRecord
 }
 
-// load asks for the records. While nobody but root has an association, all users that are known belong to the account root.
+// load fetches the records. While only root has an association, all known users belong to the account root.
 func (m *run) load(ctx context.Context) (*rules, error) {
 	r, err := m.fetch(ctx)
 	if len(r.users) == 1 {
@@ -42,7 +42,7 @@ func (m *run) load(ctx context.Context) (*rules, error) {
 	return r, err
 }
 
-// fetch asks for the records alone.
+// fetch fetches the records only.
 func (m *run) fetch(ctx context.Context) (*rules, error) {
 	r := &rules{}
 	err := m.ask(ctx, func(c *client.Client) error {
@@ -82,7 +82,7 @@ func (r *rules) qosOfRoot() []string {
 	return nil
 }
 
-// tree puts accounts behind their parents, and users behind their accounts.
+// tree sorts accounts after their parents, and users after their accounts.
 func (r *rules) tree(out []*msg.AssocRecord, parent string) []*msg.AssocRecord {
 	for _, a := range r.assocs {
 		if a.GetUser() != "" || a.GetParent() != parent {
@@ -103,7 +103,7 @@ func (r *rules) tree(out []*msg.AssocRecord, parent string) []*msg.AssocRecord {
 	return out
 }
 
-// knownUsers are the users that are shown where none is defined: those of the machine, and those who are asked for.
+// knownUsers returns the users to show if none is defined: those of the machine, and those requested.
 func (m *run) knownUsers() []string {
 	var named []string
 	for _, c := range m.where {
@@ -114,7 +114,7 @@ func (m *run) knownUsers() []string {
 	return shares.KnownUsers(named)
 }
 
-// show writes numbers into a row, by the names of their settings; those of one TRES of a vector by name and TRES.
+// show adds numbers to a row, by the names of their settings; a single TRES of a vector by name and TRES.
 func show(r mgrRow, on accounts.On, values []*msg.PolicyValue) {
 	for i := range accounts.Table {
 		s := &accounts.Table[i]
@@ -133,10 +133,10 @@ func show(r mgrRow, on accounts.On, values []*msg.PolicyValue) {
 	}
 }
 
-// settingKey is where a row has the value of a setting.
+// settingKey is the key of a setting in a row.
 func settingKey(s *accounts.Setting) string { return strings.TrimSuffix(s.Name+"/"+s.Part, "/") }
 
-// row is one association.
+// row returns the row of one association.
 func (m *run) row(p *rules, a *msg.AssocRecord) mgrRow {
 	r := mgrRow{"cluster": m.env.ClusterName(), "account": a.GetAccount(), "user": a.GetUser(), "partition": a.GetPartition(),
 		"Fairshare": "1", "qos": p.qosText(a.GetQos(), false), "qosid": p.qosText(a.GetQos(), true), "defaultqos": a.GetDefaultQos(),
@@ -157,7 +157,7 @@ func (m *run) row(p *rules, a *msg.AssocRecord) mgrRow {
 	return r
 }
 
-// places are Slurm's LFT and RGT: of a walk through the tree, the moments at which it comes to the association and leaves it.
+// places returns Slurm's LFT and RGT: the steps of a walk through the tree at which it enters and leaves the association.
 func (p *rules) places(i int) (left, right string) {
 	depth, below := 0, 0
 	at := func(j int) (n int) {
@@ -187,7 +187,7 @@ func (p *rules) above(a *msg.AssocRecord) *msg.AssocRecord {
 	return nil
 }
 
-// qosText is a list of QOS, by names or by ids.
+// qosText formats a list of QOS, by name or by id.
 func (p *rules) qosText(names []string, ids bool) string {
 	if !ids {
 		return strings.Join(names, ",")
@@ -218,7 +218,7 @@ func userRows(ctx context.Context, m *run) (rows []mgrRow, err error) {
 		}
 		for _, a := range list {
 			r := m.row(p, a)
-			if !m.withAssoc { // conditions then look at all accounts of the user
+			if !m.withAssoc { // conditions then apply to all accounts of the user
 				r["account"] = p.accountsOf(u.GetName())
 			}
 			r["defaultaccount"], r["admin"] = u.GetDefaultAccount(), levels[min(int(u.GetLevel()), len(levels)-1)]
@@ -229,7 +229,7 @@ func userRows(ctx context.Context, m *run) (rows []mgrRow, err error) {
 	return rows, err
 }
 
-// coordinates: a user is a coordinator of an account or of one above it.
+// coordinates reports whether a user is coordinator of an account or of one above it.
 func (p *rules) coordinates(user, account string) bool {
 	for _, a := range p.of(func(a *msg.AssocRecord) bool { return a.GetUser() == "" && a.GetAccount() == account }) {
 		for ; a != nil; a = p.above(a) {
@@ -299,7 +299,7 @@ func assocRows(ctx context.Context, m *run) (rows []mgrRow, err error) {
 	return rows, err
 }
 
-// isDefault: the association is in its user's default account.
+// isDefault reports whether the association is in its user's default account.
 func (p *rules) isDefault(a *msg.AssocRecord) bool {
 	return slices.ContainsFunc(p.users, func(u *msg.UserRecord) bool {
 		return u.GetName() == a.GetUser() && u.GetDefaultAccount() == a.GetAccount()

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// problemRows are accounts with nothing in them, and users that the machine does not know. A condition on users is one on users alone, and
-// one on accounts leaves users as they are, as a real sacctmgr has it.
+// problemRows returns accounts without members, and users unknown to the machine. As in a real sacctmgr, conditions on users apply
+// only to users, and those on accounts do not apply to users.
 func problemRows(ctx context.Context, m *run) (rows []mgrRow, err error) {
 	p, err := m.fetch(ctx)
 	conditions := m.where

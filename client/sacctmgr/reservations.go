@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// reservationRows are the reservations that there are; past ones are not kept.
+// reservationRows returns the existing reservations; past ones are not kept.
 func reservationRows(ctx context.Context, m *run) (rows []mgrRow, err error) {
 	fc := view.Context(m.env, 0)
 	err = m.ask(ctx, func(c *client.Client) error {
@@ -33,7 +33,7 @@ func reservationRows(ctx context.Context, m *run) (rows []mgrRow, err error) {
 	return rows, err
 }
 
-// share reports whether two lists of nodes have one in common.
+// share reports whether two lists have a node in common.
 func share(a, b string) bool {
 	one, _ := hostlist.Expand(a)
 	other, _ := hostlist.Expand(b)

@@ -18,19 +18,19 @@ import (
 	"github.com/sluice-hpc/sluice/client/view"
 )
 
-// run is one sacctmgr command line.
+// run is one invocation of sacctmgr.
 type run struct {
 	env                                     *command.Env
 	noHeader, parsable, trailing, withAssoc bool
 	tree, onlyDefaults, formatted           bool
 	withCoords, withClusters                bool
 	immediate, readonly, loading            bool
-	own                                     bool // associations without what they inherit
+	own                                     bool // associations without inherited settings
 	format                                  string
 	where                                   []mgrCondition
 }
 
-// mgrCondition is one condition: a row is shown when its value is one of these.
+// mgrCondition is one condition: a row is shown if its value is one of these.
 type mgrCondition struct {
 	key    string
 	values []string
@@ -54,7 +54,7 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "yaml", Arg: opt.Optional}, Meta: "parser", Help: "refused; -P gives every field"},
 }
 
-// Page is what the command says of itself.
+// Page describes the command.
 func Page() command.Page {
 	return command.Page{
 		Usage: `sacctmgr [<OPTION>] [<COMMAND>]
@@ -89,7 +89,7 @@ which everybody belongs, and one QOS, "normal".
 	}
 }
 
-// entityList is what a real sacctmgr says of an entity that it does not know.
+// entityList is a real sacctmgr's message about an unknown entity.
 const entityList = `Input line must include "Account", "Association", "Cluster", "Configuration",
 "Event", "Federation", "Problem", "QOS", "Resource", "Reservation",
 "RunAwayJobs", "Stats", "Transaction", "TRES", "User", or "WCKey"
@@ -135,7 +135,7 @@ func (m *run) verb(verb string, words []string) int {
 	switch lower := strings.ToLower(verb); {
 	case cutWord("show", lower, 3) || cutWord("list", lower, 3):
 		return m.show(words)
-	// they set what the rest of a dialogue does
+	// these affect the rest of an interactive session
 	case slices.Contains([]string{"verbose", "quiet", "oneliner", "associations", "readonly"}, lower):
 		return 0
 	case lower == "help":
@@ -232,7 +232,7 @@ func (m *run) list(e *mgrEntity, words []string) int {
 	return 0
 }
 
-// conditions reads what follows the entity.
+// conditions reads the words after the entity.
 func (m *run) conditions(e *mgrEntity, words []string) int {
 	for _, word := range words {
 		key, value, has := strings.Cut(word, "=")
@@ -281,7 +281,7 @@ func (m *run) conditions(e *mgrEntity, words []string) int {
 	return 0
 }
 
-// eventTypes writes types of events out: "cl,node" is "Cluster,Node". A word that is none is told, and "" is the answer.
+// eventTypes expands types of events: "cl,node" is "Cluster,Node". It reports an invalid word and returns "".
 func (m *run) eventTypes(value string) string {
 	var types []string
 	for _, word := range command.List(strings.Trim(value, `"'`)) {
@@ -306,10 +306,11 @@ func (m *run) condition(name, column, value string) {
 	}
 }
 
-// treeWidth is that of the accounts of a tree.
+// treeWidth is the width of the account column in a tree.
 const treeWidth = -20
 
-// indent makes a tree of associations, of users below their account. Of single users there is none: their account is not shown.
+// indent formats associations as a tree, with users below their account. Lists of users have no tree, because they do not show
+// accounts.
 func (m *run) indent(e *mgrEntity, columns []acct.Head, rows []mgrRow) {
 	if !m.tree || e.names[0] != "association" || slices.ContainsFunc(m.where, func(c mgrCondition) bool { return c.key == "user" }) {
 		return
@@ -324,7 +325,7 @@ func (m *run) indent(e *mgrEntity, columns []acct.Head, rows []mgrRow) {
 	}
 }
 
-// cutWord tells whether a word is the beginning of another one, of at least so many letters.
+// cutWord reports whether a word is an abbreviation of another one, of at least least letters.
 func cutWord(whole, word string, least int) bool {
 	return len(word) >= least && strings.HasPrefix(whole, word)
 }
@@ -333,7 +334,7 @@ func (m *run) wants(r mgrRow) bool {
 	for _, c := range m.where {
 		if !slices.ContainsFunc(c.values, func(v string) bool {
 			has := r[c.key]
-			if c.key == "account" || c.key == "qos" { // of a user there may be several
+			if c.key == "account" || c.key == "qos" { // a user may have several
 				return slices.ContainsFunc(command.List(has), func(h string) bool { return strings.EqualFold(v, h) })
 			}
 			return strings.EqualFold(v, has) || c.key == "admin" && cutWord(strings.ToLower(r[c.key]), strings.ToLower(v), 2)
@@ -344,7 +345,7 @@ func (m *run) wants(r mgrRow) bool {
 	return true
 }
 
-// mgrColumns reads a list of fields, "user%-20,account"; a name may be cut.
+// mgrColumns reads a list of fields, "user%-20,account"; names may be abbreviated.
 func mgrColumns(e *mgrEntity, spec string) (columns []acct.Head, bad string) {
 	for _, word := range command.List(spec) {
 		name, width, sized := strings.Cut(word, "%")
@@ -377,7 +378,7 @@ func (m *run) ask(ctx context.Context, f func(*client.Client) error) error {
 	return f(c)
 }
 
-// runaway lists jobs that accounting has as active and the controller does not know: there are none, unless the state was restored from
+// runaway lists jobs that are active in accounting but unknown to the controller. There are none unless the state was restored from
 // an older backup.
 func (m *run) runaway() int {
 	found := 0
@@ -403,14 +404,15 @@ func (m *run) runaway() int {
 	return 0
 }
 
-// configKeys are the lines of sacctmgr show configuration, as a real sacctmgr writes and orders them.
+// configKeys are the lines of sacctmgr show configuration, in the spelling and order of a real sacctmgr.
 var configKeys = []string{"AccountingStorageBackupHost ", "AccountingStorageHost ", "AccountingStorageParameters",
 	"AccountingStoragePass ", "AccountingStoragePort ",
 	"AccountingStorageType ", "AccountingStorageUser ", "AuthType", "MessageTimeout", "PluginDir", "PrivateData", "SlurmUserId",
 	"SLURM_CONF", "SLURM_VERSION",
 	"TCPTimeout", "TrackWCKey"}
 
-// config prints what of the configuration is about accounting. There is no database daemon, whose configuration would follow.
+// config prints the part of the configuration that concerns accounting. There is no database daemon whose configuration would
+// follow.
 func (m *run) config() int {
 	ctx := context.Background()
 	err := m.ask(ctx, func(c *client.Client) error {
@@ -426,7 +428,7 @@ func (m *run) config() int {
 		}
 		for _, k := range configKeys {
 			name, key := k, k
-			if k == "SlurmUserId" { // SlurmUser of scontrol show config
+			if k == "SlurmUserId" { // named SlurmUser in scontrol show config
 				key = "SlurmUser"
 			}
 			fmt.Fprintf(m.env.Stdout, "%-22s = %s\n", name, format.Escape(cmp.Or(values[strings.TrimSpace(key)], "(null)")))

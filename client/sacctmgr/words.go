@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
-// read takes the words of a change apart: names, conditions (where), and what is to be set (set). Of add all words are settings.
+// read parses the words of a change: names, conditions (where) and settings (set). With add, all words are settings.
 func (m *run) read(o *order, words []string) int {
 	setting, saidSet := o.verb == "add", false
 	for _, word := range words {
@@ -56,7 +56,7 @@ func (m *run) read(o *order, words []string) int {
 	return m.complete(o)
 }
 
-// condition reads a word that says which records are meant.
+// condition reads a word that selects records.
 func (o *order) condition(key, value string) bool {
 	users := o.noun == "user" || o.noun == "coordinator"
 	switch {
@@ -75,7 +75,7 @@ func (o *order) condition(key, value string) bool {
 	return true
 }
 
-// list reads names with commas between them; none is a name, too, which the controller refuses.
+// list reads names separated by commas; an empty list is one empty name, which the controller rejects.
 func list(value string) []string {
 	if names := command.List(value); len(names) > 0 {
 		return names
@@ -83,12 +83,12 @@ func list(value string) []string {
 	return []string{""}
 }
 
-// setting reads a word that sets something.
+// setting reads a word that sets a value.
 func (m *run) setting(o *order, word, name, op, value string) int {
 	def := accounts.Find(o.on, name)
 	to := m.env.Stderr
 	if o.noun == "qos" {
-		to = m.env.Stdout // where Slurm says so of a QOS
+		to = m.env.Stdout // as Slurm does for a QOS
 	}
 	if def == nil || op != "" && (def.Kind != accounts.List || len(op) != 1) {
 		m.unknown(to, word)
@@ -132,7 +132,7 @@ func (m *run) setting(o *order, word, name, op, value string) int {
 	return 0
 }
 
-// badValue tells what is wrong with a number.
+// badValue reports an invalid number.
 func (m *run) badValue(o *order, def *accounts.Setting, word, value string, err error) int {
 	name := def.Name
 	switch {
@@ -151,7 +151,7 @@ func (m *run) badValue(o *order, def *accounts.Setting, word, value string, err 
 	return 1
 }
 
-// flags writes the flags of a QOS as they are called; a word that is none is told.
+// flags converts the flags of a QOS to their canonical spelling and reports unknown ones.
 func (m *run) flags(s *msg.PolicySetting, value string) bool {
 	for i, w := range s.Words {
 		j := slices.IndexFunc(accounts.Flags, func(f string) bool { return strings.EqualFold(f, w) })
@@ -165,7 +165,7 @@ func (m *run) flags(s *msg.PolicySetting, value string) bool {
 	return true
 }
 
-// complete says what is missing.
+// complete reports missing arguments.
 func (m *run) complete(o *order) int {
 	missing := ""
 	switch r := o.req; {
@@ -193,7 +193,7 @@ func (m *run) complete(o *order) int {
 	return 1
 }
 
-// sayIdle tells of settings that are stored and decide nothing yet.
+// sayIdle reports settings that are stored but have no effect yet.
 func (o *order) sayIdle(env *command.Env) {
 	var idle []string
 	for _, s := range o.req.Set {
@@ -206,12 +206,12 @@ func (o *order) sayIdle(env *command.Env) {
 	}
 }
 
-// empty: nothing was to be done.
+// empty reports whether the change had no effect.
 func (o *order) empty(r *msg.ChangePolicyReply) bool {
 	return len(r.GetNames())+len(r.GetAssocs()) == 0
 }
 
-// sayNothing tells so.
+// sayNothing reports that.
 func (o *order) sayNothing(env *command.Env) int {
 	text := map[string]string{"add": " Nothing new added.", "modify": " Nothing modified", "delete": " Nothing deleted"}[o.verb]
 	if o.noun == "coordinator" {
@@ -227,7 +227,7 @@ func (o *order) sayNothing(env *command.Env) int {
 	return 1
 }
 
-// say tells what was done, or will be.
+// say prints the changes made, or to be made.
 func (o *order) say(env *command.Env, r *msg.ChangePolicyReply) {
 	out, cluster := env.Stdout, env.ClusterName()
 	names := func(title string, names []string) {
@@ -272,7 +272,7 @@ func (o *order) say(env *command.Env, r *msg.ChangePolicyReply) {
 	}
 }
 
-// assocText is an association that was modified.
+// assocText formats a modified association.
 func assocText(cluster string, a *msg.AssocRecord) string {
 	switch {
 	case a.GetUser() != "":
@@ -283,7 +283,7 @@ func assocText(cluster string, a *msg.AssocRecord) string {
 	return fmt.Sprintf("C = %-10.10s A = %s", cluster, a.GetAccount())
 }
 
-// added is how the partition of a new association is told.
+// added formats the partition of a new association.
 func added(a *msg.AssocRecord) string {
 	if a.GetPartition() == "" {
 		return ""
@@ -314,7 +314,7 @@ func (o *order) sayCoordinators(out io.Writer) {
 	}
 }
 
-// sayAdded tells of new records, with what was set.
+// sayAdded prints new records, with their settings.
 func (o *order) sayAdded(env *command.Env, r *msg.ChangePolicyReply, names func(string, []string)) {
 	out, cluster := env.Stdout, env.ClusterName()
 	if len(r.GetNames()) > 0 {
@@ -365,7 +365,7 @@ func levelName(text string) string {
 	return levels[0]
 }
 
-// sayValues tells the settings that are not of the record itself, by name.
+// sayValues prints the settings other than those of the record itself, by name.
 func (o *order) sayValues(out io.Writer, form string) {
 	set := slices.Clone(o.req.Set)
 	slices.SortFunc(set, func(a, b *msg.PolicySetting) int { return strings.Compare(a.GetName(), b.GetName()) })

@@ -12,7 +12,7 @@ func usage() string {
 		"[command [args...]]")
 }
 
-// Page is what salloc says of itself.
+// Page describes salloc.
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: salloc [OPTIONS] [command [args...]]",

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/terminal"
 )
 
-// execute runs the command to its end; the status is that of wait(2). revoked: the allocation has ended meanwhile.
+// execute runs the command to its end; status is that of wait(2). revoked means that the allocation has ended meanwhile.
 func (s *session) execute(ctx context.Context) (status uint32, revoked bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -48,12 +48,12 @@ func (s *session) execute(ctx context.Context) (status uint32, revoked bool) {
 	}
 }
 
-// revoke: the allocation has been taken away, by its time limit or scancel.
+// revoke handles the loss of the allocation, by its time limit or scancel.
 func (s *session) revoke(process *os.Process) {
 	s.env.Infof("Job allocation %d has been revoked.", s.alloc.ID)
 	o := s.req.Run
 	switch number, ok := opt.Signal(o.Kill); {
-	case !o.KillGiven: // it stays, as in Slurm: a shell may have more to do than what needed the nodes
+	case !o.KillGiven: // leave it running, as in Slurm: a shell may have other work to do
 	case ok && o.Kill != "":
 		s.kill(process, syscall.Signal(number))
 	case command.IsTerminal(s.env.Stdin):
@@ -63,13 +63,13 @@ func (s *session) revoke(process *os.Process) {
 	}
 }
 
-// kill signals the command and what it has started.
+// kill signals the command and its children.
 func (s *session) kill(process *os.Process, number syscall.Signal) {
 	_ = syscall.Kill(-process.Pid, number)
 	_ = syscall.Kill(-process.Pid, syscall.SIGCONT)
 }
 
-// heard passes a signal on. SIGINT and SIGQUIT of a terminal reach the command by themselves, and salloc stays.
+// heard passes a signal on. The command gets SIGINT and SIGQUIT from the terminal itself, and salloc ignores them.
 func (s *session) heard(process *os.Process, sig os.Signal) {
 	number, ok := sig.(syscall.Signal)
 	if !ok {
@@ -79,7 +79,7 @@ func (s *session) heard(process *os.Process, sig os.Signal) {
 	case syscall.SIGINT, syscall.SIGQUIT:
 	case syscall.SIGTERM, syscall.SIGHUP:
 		s.kill(process, number)
-		go func() { // a command that stays does not keep the nodes
+		go func() { // the command must not keep the nodes
 			time.Sleep(killAfter)
 			s.kill(process, syscall.SIGKILL)
 		}()
@@ -88,10 +88,10 @@ func (s *session) heard(process *os.Process, sig os.Signal) {
 	}
 }
 
-// killAfter is how long a command may take to end when salloc is told to.
+// killAfter is how long a command may take to end after salloc is told to end.
 const killAfter = 30 * time.Second
 
-// path finds the program; srun of the interactive step is the one beside this program.
+// path finds the program; for the interactive step it is the srun beside this program.
 func (s *session) path() (string, error) {
 	name := s.argv[0]
 	if s.interactive {
@@ -125,7 +125,7 @@ type foreground struct {
 	env []string
 	dir string
 	fd  int
-	own int // the group that had the terminal; 0 = there is none to give
+	own int // the process group that had the terminal; 0 = none
 }
 
 func (f *foreground) begin(stdin any) {
@@ -146,7 +146,7 @@ func (f *foreground) start(path string, argv []string) (*os.Process, error) {
 	return os.StartProcess(path, argv, &os.ProcAttr{Dir: f.dir, Env: f.env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: attr})
 }
 
-// wait returns the command's status. While it is stopped, so is salloc: the shell that started salloc has the terminal meanwhile.
+// wait returns the command's status. While the command is stopped, so is salloc, and the shell that started it has the terminal.
 func (f *foreground) wait(p *os.Process) uint32 {
 	for {
 		var ws syscall.WaitStatus
@@ -157,7 +157,7 @@ func (f *foreground) wait(p *os.Process) uint32 {
 			return 1 << 8
 		case !ws.Stopped():
 			return uint32(ws)
-		case f.own == 0: // no shell would continue it
+		case f.own == 0: // no shell could continue it
 		default:
 			terminal.SetForeground(f.fd, f.own)
 			_ = syscall.Kill(0, syscall.SIGSTOP)

@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// Main gets an allocation, runs a command in it, and gives it back.
+// Main gets an allocation, runs a command in it, and releases it.
 func Main(env *command.Env, args []string) int {
 	hits, rest, err := env.Scan(opt.Names(opt.Salloc), args, false)
 	if err != nil {
@@ -39,12 +39,12 @@ func Main(env *command.Env, args []string) int {
 	return s.run(context.Background())
 }
 
-// session is one run of salloc.
+// session is one invocation of salloc.
 type session struct {
 	env         *command.Env
 	req         *opt.Request
 	argv        []string
-	interactive bool // the command is the shell on the first node
+	interactive bool // the command is a shell on the first node
 	alloc       *submission.Allocation
 	signals     chan os.Signal
 }
@@ -84,7 +84,7 @@ func (s *session) prepare(hits []opt.Hit) error {
 	return s.command()
 }
 
-// reason is the system's word for an error.
+// reason is the system's text for an error.
 func reason(err error) string {
 	var p *os.PathError
 	if errors.As(err, &p) {
@@ -94,7 +94,7 @@ func reason(err error) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// command chooses what runs in the allocation.
+// command determines what runs in the allocation.
 func (s *session) command() error {
 	v := client.Settings(s.env.Getenv, "LaunchParameters", "InteractiveStepOptions")
 	switch {
@@ -128,7 +128,7 @@ func (s *session) command() error {
 	return nil
 }
 
-// contain has the shell on the node run in the container: what runs here does not.
+// contain runs the shell on the node in the container; a command on this host cannot run in it.
 func (s *session) contain() error {
 	c := s.req.Spec.RunIn
 	if c == nil {
@@ -139,7 +139,7 @@ func (s *session) contain() error {
 			"a container"}, Hint: "give them to srun in the allocation", Exit: 1}
 	}
 	s.argv = slices.Insert(s.argv, 1, opt.ContainerOptions(c)...)
-	s.req.Spec.RunIn = nil // of the step
+	s.req.Spec.RunIn = nil // it belongs to the step
 	return nil
 }
 
@@ -152,7 +152,7 @@ func uses(list, word string) bool {
 	return false
 }
 
-// fields cuts InteractiveStepOptions at blanks; $SHELL is the user's.
+// fields splits InteractiveStepOptions at blanks; $SHELL is the user's.
 func fields(options, shell string) []string {
 	words := strings.Fields(options)
 	for i, w := range words {
@@ -198,7 +198,7 @@ func (s *session) explain() {
 
 const refused = "Job submit/allocate failed"
 
-// run gets the allocation, and gives it back whatever happens.
+// run gets the allocation, and releases it in any case.
 func (s *session) run(ctx context.Context) (exit int) {
 	const room = 64
 	s.signals = make(chan os.Signal, room)
@@ -215,7 +215,7 @@ func (s *session) run(ctx context.Context) (exit int) {
 	}
 	kept := false
 	defer func() {
-		if !kept { // a panic as well
+		if !kept { // after a panic, too
 			_ = s.alloc.End(ctx, 1)
 		}
 	}()
@@ -249,7 +249,7 @@ func (s *session) run(ctx context.Context) (exit int) {
 	return code(status)
 }
 
-// bellAfter is how long a job has to wait for the bell to ring.
+// bellAfter is how long a job must have waited to ring the bell.
 const bellAfter = 10 * time.Second
 
 func (s *session) bell() {
@@ -259,7 +259,7 @@ func (s *session) bell() {
 	}
 }
 
-// notGranted: the job has not started.
+// notGranted reports that the job has not started.
 func (s *session) notGranted(ctx context.Context, err error) int {
 	a := s.alloc
 	var i *submission.Interrupted
@@ -294,7 +294,7 @@ func code(status uint32) int {
 	return ws.ExitStatus()
 }
 
-// environment is that of the command.
+// environment returns that of the command.
 func (s *session) environment() []string {
 	e := submission.NewEnvironment(submission.OuterJobRemoved(s.env.Environ))
 	for _, v := range submission.JobVariables(s.alloc.Job, s.req.Spec, s.env.ClusterName()) {

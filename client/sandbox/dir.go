@@ -15,14 +15,14 @@ import (
 	"github.com/sluice-hpc/sluice/internal/trusted"
 )
 
-// Dir is a cluster's folder, an absolute path without symbolic links.
+// Dir is the directory of a cluster, an absolute path without symbolic links.
 type Dir string
 
-// maxSocketPath is what fits into a socket address (unix(7)), without its final zero.
+// maxSocketPath is the maximum length of a socket address (unix(7)) without the final zero.
 const maxSocketPath = 107
 
-// DefaultDir is ~/.sluice, and /var/tmp/sluice-<uid> for root, whose home other users cannot enter, and for users without a
-// home.
+// DefaultDir is ~/.sluice. For root, whose home other users cannot enter, and for users without a home, it is
+// /var/tmp/sluice-<uid>.
 func DefaultDir() string {
 	home := os.Getenv("HOME")
 	if os.Getuid() != 0 && home != "" {
@@ -33,7 +33,7 @@ func DefaultDir() string {
 	return "/var/tmp/sluice-" + strconv.Itoa(os.Getuid())
 }
 
-// absolute gives a folder's path as it was typed, absolute; a tilde that no shell has expanded (--dir=~/c) is the home.
+// absolute makes a path absolute; a tilde that no shell has expanded (--dir=~/c) is the home directory.
 func absolute(path string) (string, error) {
 	path, err := passwd.ExpandHome(path)
 	if err == nil {
@@ -45,7 +45,7 @@ func absolute(path string) (string, error) {
 	return path, nil
 }
 
-// openDir makes the folder, and those above it, where they are missing. made are those that it made, the outermost first.
+// openDir creates the directory and its missing parents. made are the directories created, outermost first.
 func openDir(path string) (d Dir, made []string, err error) {
 	if path, err = absolute(path); err != nil {
 		return "", nil, err
@@ -58,7 +58,7 @@ func openDir(path string) (d Dir, made []string, err error) {
 		missing = append(missing, at)
 	}
 	slices.Reverse(missing)
-	if len(missing) > 0 { // before anything is made: what is made below a user's folder could be another's a moment later
+	if len(missing) > 0 { // check before creating anything: below a user's directory, the result could be replaced at once
 		above, err := follow(filepath.Dir(missing[0]))
 		if err == nil {
 			err = checkParents(filepath.Join(above, filepath.Base(missing[0])))
@@ -66,7 +66,7 @@ func openDir(path string) (d Dir, made []string, err error) {
 		if err != nil {
 			return "", nil, fmt.Errorf("cannot use %s: %w", path, err)
 		}
-		defer syscall.Umask(syscall.Umask(0o022)) // other users reach the socket and the configuration
+		defer syscall.Umask(syscall.Umask(0o022)) // other users need the socket and the configuration
 	}
 	for _, at := range missing {
 		err := os.Mkdir(at, 0o755)
@@ -85,14 +85,14 @@ func openDir(path string) (d Dir, made []string, err error) {
 	return d, made, nil
 }
 
-// removeFolders removes folders that are empty, the innermost first.
+// removeFolders removes empty directories, innermost first.
 func removeFolders(made []string) {
 	for _, at := range slices.Backward(made) {
 		_ = os.Remove(at)
 	}
 }
 
-// existingDir checks that nobody else can put things into the folder, or another folder in its place: what lies in it is run.
+// existingDir checks that no other user can add files to the directory or replace it: its content is executed.
 func existingDir(path string) (Dir, error) {
 	abs, err := absolute(path)
 	if err != nil {
@@ -127,7 +127,7 @@ func existingDir(path string) (Dir, error) {
 	return d, nil
 }
 
-// follow is where a path leads. Root follows no link that somebody else could turn to another folder, such as another cluster's.
+// follow resolves a path. Root does not follow links that another user could redirect, for instance to another cluster's directory.
 func follow(abs string) (string, error) {
 	if os.Geteuid() != 0 {
 		return filepath.EvalSymlinks(abs)
@@ -147,8 +147,7 @@ func follow(abs string) (string, error) {
 	return filepath.EvalSymlinks(abs)
 }
 
-// checkParents keeps root out of folders that a user could rename, to put another in their place. Who became root by sudo may
-// use their own.
+// checkParents keeps root out of directories that a user could rename and replace. With sudo, the invoking user's own are allowed.
 func checkParents(abs string) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -187,7 +186,7 @@ func (d Dir) spool(node string) string { return d.join("spool", node) }
 func (d Dir) tls(node string) string   { return d.join("tls", node) }
 func (d Dir) log(daemon string) string { return d.join("log", daemon+".log") }
 
-// makeFolders gives each its mode: other users reach the socket and the configuration, nothing else.
+// makeFolders creates the directories with their modes: other users may reach only the socket and the configuration.
 func (d Dir) makeFolders() error {
 	for _, name := range folders {
 		mode := os.FileMode(0o755)
@@ -206,14 +205,14 @@ func (d Dir) makeFolders() error {
 
 const lockPatience = 300 * time.Millisecond
 
-// lock keeps two commands from working on one cluster at once. The kernel releases it when the file is closed, which those who
-// inherit it must do too.
+// lock prevents concurrent commands on one cluster. The kernel releases it when all copies of the descriptor are closed, including
+// inherited ones.
 func (d Dir) lock() (*os.File, error) {
 	f, err := os.OpenFile(d.join(lockFile), os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock the cluster in %s: %w", d, err)
 	}
-	// A command that was killed while it started a daemon leaves the lock to that process for a moment, until its exec.
+	// If a command is killed while it starts a daemon, that process holds the lock until its exec.
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	for end := time.Now().Add(lockPatience); err != nil && time.Now().Before(end); time.Sleep(pollEvery) {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf"
 )
 
-// DownOptions say which cluster to stop.
+// DownOptions select which cluster to stop, and how.
 type DownOptions struct {
 	Dir  string // "": DefaultDir
 	Wipe bool   // delete state, logs and configuration afterwards
@@ -28,20 +28,20 @@ type DownOptions struct {
 	Progress func(text string)
 }
 
-// Stopped is what Down did.
+// Stopped is the result of Down.
 type Stopped struct {
 	Dir     string
-	Cluster string // "" when there was none
-	Daemons int    // that ran
-	Running int    // jobs that were running, and have been cancelled
-	Pending int    // jobs that were waiting, and have been cancelled
-	Killed  int    // processes of jobs that nobody watched over any more
+	Cluster string // "" if there was none
+	Daemons int    // number of daemons that ran
+	Running int    // running jobs that were cancelled
+	Pending int    // pending jobs that were cancelled
+	Killed  int    // processes of jobs without a supervising daemon
 	Wiped   bool
-	Left    []string // in the folder after wiping: what `sluice up` did not make
+	Left    []string // in the directory after wiping: files that `sluice up` did not create
 }
 
-// Down cancels the cluster's jobs, waits until they have ended, stops its daemons, and makes sure that nothing is left: no
-// process, no cgroup, no mount. A cluster that does not run is no error.
+// Down cancels the cluster's jobs, waits for their end, stops its daemons, and makes sure that no process, cgroup or mount is left.
+// A cluster that is not running is not an error.
 func Down(ctx context.Context, o DownOptions) (*Stopped, error) {
 	if o.Dir == "" {
 		o.Dir = DefaultDir()
@@ -67,7 +67,7 @@ func Down(ctx context.Context, o DownOptions) (*Stopped, error) {
 	defer lock.Close()
 	rec, damage := d.load()
 	w := &downer{o: o, dir: d, rec: rec, out: &Stopped{Dir: string(d)}}
-	if rec == nil { // lost or damaged: the daemons are found all the same
+	if rec == nil { // lost or damaged: the daemons can still be found
 		w.rec = &record{Cluster: d.clusterName()}
 	}
 	w.out.Cluster = w.rec.Cluster
@@ -91,8 +91,8 @@ func Down(ctx context.Context, o DownOptions) (*Stopped, error) {
 	return w.out, d.save(rec)
 }
 
-// stillMade is what Up made, but for a file that somebody has put in the place of its link to a configuration (editors do, with the changes
-// in it): that is the user's.
+// stillMade returns the names that Up created, except a file that has replaced its link to a configuration (editors do that on
+// saving): it belongs to the user.
 func (d Dir) stillMade(rec *record) []string {
 	if info, err := os.Lstat(d.ownConf()); err != nil || !info.Mode().IsRegular() || rec.Conf == d.ownConf() {
 		return rec.Made
@@ -100,7 +100,7 @@ func (d Dir) stillMade(rec *record) []string {
 	return slices.DeleteFunc(slices.Clone(rec.Made), func(name string) bool { return name == filepath.Base(d.ownConf()) })
 }
 
-// removeRest deletes what a command left that was killed before it had a record.
+// removeRest deletes the leftovers of a command that was killed before it had a record.
 func (d Dir) removeRest(wipe bool) error {
 	if !wipe || d.checkEmpty() != nil {
 		return nil
@@ -117,7 +117,7 @@ func (d Dir) removeRest(wipe bool) error {
 	return err
 }
 
-// downer is one run of Down.
+// downer is one call of Down.
 type downer struct {
 	o   DownOptions
 	dir Dir
@@ -131,7 +131,7 @@ func (w *downer) say(format string, args ...any) {
 	}
 }
 
-// stop ends all that runs of the cluster.
+// stop ends all processes of the cluster.
 func (w *downer) stop(ctx context.Context) error {
 	ctld, nodes, shims := w.daemons()
 	w.out.Daemons = len(ctld) + len(nodes)
@@ -145,7 +145,7 @@ func (w *downer) stop(ctx context.Context) error {
 	}
 	w.say("stopping %d daemons", w.out.Daemons)
 	err := errors.Join(stop(nodes, 10*time.Second), stop(ctld, 10*time.Second))
-	gone(shims, 500*time.Millisecond) // idle ones end with their daemon
+	gone(shims, 500*time.Millisecond) // idle ones exit with their daemon
 	killed, swept := sweep(w.dir, w.rec.Cluster, w.nodes())
 	w.out.Killed = killed
 	err = errors.Join(err, swept, w.unmount())
@@ -156,7 +156,7 @@ func (w *downer) stop(ctx context.Context) error {
 	return nil
 }
 
-// daemons gives every process of the cluster that runs, recorded or not.
+// daemons returns every running process of the cluster, recorded or not.
 func (w *downer) daemons() (ctld, nodes, shims []identity) {
 	for _, f := range w.dir.find() {
 		switch {
@@ -181,7 +181,7 @@ func (w *downer) daemons() (ctld, nodes, shims []identity) {
 	return ctld, nodes, shims
 }
 
-// nodes gives the names of all nodes that may have left something.
+// nodes returns the names of all nodes that may have leftovers.
 func (w *downer) nodes() (names []string) {
 	entries, _ := os.ReadDir(w.dir.join("spool"))
 	for _, e := range entries {
@@ -190,7 +190,7 @@ func (w *downer) nodes() (names []string) {
 	return names
 }
 
-// endJobs cancels every job that has not ended and waits until no job has anything left on a node.
+// endJobs cancels every unfinished job and waits until no job has anything left on a node.
 func (w *downer) endJobs(ctx context.Context) error {
 	unfinished, err := w.jobs(ctx, unended())
 	if err != nil {
@@ -228,7 +228,7 @@ func (w *downer) endJobs(ctx context.Context) error {
 	}
 }
 
-// killWait is what the cluster gives a job between SIGTERM and SIGKILL.
+// killWait is the cluster's time between SIGTERM and SIGKILL.
 func (w *downer) killWait() time.Duration {
 	if c, err := conf.Load(w.rec.Conf, conf.Options{}); err == nil && !w.o.Now {
 		return time.Duration(c.KillWaitSec) * time.Second
@@ -236,7 +236,7 @@ func (w *downer) killWait() time.Duration {
 	return 30 * time.Second
 }
 
-// unended selects jobs that have not ended or still hold something.
+// unended selects jobs that have not ended or still hold resources.
 func unended() *msg.JobsRequest {
 	return &msg.JobsRequest{States: []msg.JobState{msg.JobState_JOB_PENDING, msg.JobState_JOB_RUNNING, msg.JobState_JOB_SUSPENDED},
 		StateFlags: msg.JobCompleting, AllStates: true}
@@ -268,7 +268,7 @@ func (w *downer) jobs(ctx context.Context, req *msg.JobsRequest) ([]*msg.JobReco
 	}
 }
 
-// cancel acts on all jobs in one call, so that none can start in the place of another.
+// cancel acts on all jobs in one call, so that none can start when another frees resources.
 func (w *downer) cancel(ctx context.Context, signal uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -281,7 +281,7 @@ func (w *downer) cancel(ctx context.Context, signal uint32) error {
 	return err
 }
 
-// unmount detaches what is mounted in the spools: a prolog that failed to clean up may leave that.
+// unmount detaches mounts in the spools, which a failed prolog may leave.
 func (w *downer) unmount() error {
 	var errs []error
 	for _, at := range slices.Backward(mountsBelow(w.dir.spool(""))) {

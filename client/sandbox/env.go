@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// writeEnv writes DIR/env.sh, to be sourced by any POSIX shell, as often as one likes.
+// writeEnv writes DIR/env.sh, which any POSIX shell can source, any number of times.
 func (p *plan) writeEnv() error {
 	text := fmt.Sprintf(`# Points this shell at the cluster in %[1]s:  . %[2]s
 case "$PATH:" in
@@ -23,10 +23,10 @@ export SLUICE_SOCKET=%[5]s
 	return replaceFile(p.dir.envFile(), []byte(text))
 }
 
-// quote makes one word of a shell.
+// quote quotes a text as one shell word.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// findCommands finds the folder with all commands: the one this program is in, else, when own, DIR/bin with links to program.
+// findCommands finds the directory with all commands: that of this program, or else (own) DIR/bin with links to the program.
 func (p *plan) findCommands(commands []string) (self string, own bool, err error) {
 	self, err = os.Executable()
 	if err == nil {

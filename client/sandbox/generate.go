@@ -18,10 +18,10 @@ import (
 	"unicode"
 )
 
-// MaxNodes bounds --nodes: each is a process.
+// MaxNodes bounds --nodes: each node is a process.
 const MaxNodes = 256
 
-// machine is what the generated configuration offers.
+// machine has the resources for the generated configuration.
 type machine struct {
 	hostname  string
 	cpus      int
@@ -60,11 +60,11 @@ func totalMemoryMiB() (int, error) {
 	return 0, errors.New("cannot find how much memory there is: /proc/meminfo has no MemTotal")
 }
 
-// MaxPretended bounds --pretend: each is a connection, with descriptors on both sides.
+// MaxPretended bounds --pretend: each node is a connection, with descriptors on both sides.
 const MaxPretended = 65536
 
-// generate writes DIR/slurm.conf and DIR/cgroup.conf for n nodes, which may be pretended. Files that are there stay: somebody may have
-// edited them.
+// generate writes DIR/slurm.conf and DIR/cgroup.conf for n nodes, real or simulated. Existing files are kept, because the user may
+// have edited them.
 func (d Dir) generate(n int, pretend bool) error {
 	if _, err := os.Stat(d.ownConf()); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -108,7 +108,7 @@ func (d Dir) generate(n int, pretend bool) error {
 	return replaceFile(d.ownConf(), []byte(text))
 }
 
-// quoted is a path as slurm.conf has it.
+// quoted quotes a path for slurm.conf.
 func quoted(path string) string {
 	if strings.ContainsAny(path, " \t#\\") {
 		return `"` + path + `"`
@@ -123,10 +123,10 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// maxArraySize lets an array have 100,000 tasks, not the 1,000 of Slurm's default.
+// maxArraySize allows arrays of 100,000 tasks instead of Slurm's default of 1,000.
 const maxArraySize = 100001
 
-// slurmConf is a configuration in which every node has all CPUs of the machine and a share of its memory.
+// slurmConf returns a configuration in which every node has all CPUs of the machine and a share of its memory.
 func (d Dir) slurmConf(m machine, n, port int, user string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -145,7 +145,7 @@ func (d Dir) slurmConf(m machine, n, port int, user string) string {
 	line("SlurmctldLogFile=%s", quoted(d.log("ctld")))
 	line("SlurmdLogFile=%s", quoted(d.log("noded.%n")))
 	line("# Several nodes share this machine: each has all its CPUs, as configured.")
-	if os.Geteuid() == 0 { // others can make no namespaces, and have no other users' jobs
+	if os.Geteuid() == 0 { // other users cannot create namespaces, and have no other users' jobs
 		line("SlurmdParameters=config_overrides,private_ipc")
 		line("JobContainerType=job_container/tmpfs")
 	} else {
@@ -166,7 +166,7 @@ func (d Dir) slurmConf(m machine, n, port int, user string) string {
 	return b.String()
 }
 
-// pretendConf is a configuration of nodes that are pretended.
+// pretendConf returns a configuration of simulated nodes.
 func (d Dir) pretendConf(m machine, n, port int, user string) string {
 	names := "n1"
 	if n > 1 {
@@ -193,8 +193,8 @@ PartitionName=debug Nodes=ALL Default=YES DefaultTime=1:00:00 MaxTime=INFINITE S
 `, n, d.clusterName(), m.hostname, port, user, user, quoted(d.state()), quoted(d.spool("%n")), quoted(d.log("ctld")), maxArraySize, names)
 }
 
-// clusterName is "sluice" in the usual place. Elsewhere it tells the folders apart, because a cluster's cgroups are named by
-// it.
+// clusterName is "sluice" in the default directory. Elsewhere it depends on the directory, because a cluster's cgroups are named
+// after it.
 func (d Dir) clusterName() string {
 	if string(d) == DefaultDir() {
 		return "sluice"
@@ -204,14 +204,14 @@ func (d Dir) clusterName() string {
 	return "sluice-" + hex.EncodeToString(sum.Sum(nil))
 }
 
-// Generated ports lie below the range from which the kernel gives out ports of its own (ip_local_port_range: 32768).
+// Generated ports are below the kernel's ephemeral ports (ip_local_port_range: 32768).
 const (
 	firstPort = 20000
 	lastPort  = 32000
 )
 
-// freePorts finds n loopback ports in a row. Where to begin is random, so that two clusters that start at once are unlikely
-// to find the same.
+// freePorts finds n consecutive loopback ports. It starts at a random one, so that two clusters started at once are unlikely to
+// choose the same.
 func freePorts(n int) (int, error) {
 	for range 100 {
 		base := firstPort + rand.IntN(lastPort-firstPort-n)

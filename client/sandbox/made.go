@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Names in a cluster's folder.
+// Names in a cluster's directory.
 const (
 	recordName = "cluster.json"
 	envName    = "env.sh"
@@ -23,7 +23,7 @@ var (
 	confNames = []string{"slurm.conf", "cgroup.conf", "job_container.conf"} // of a generated configuration
 )
 
-// checkEmpty refuses a folder that is somebody's: nothing in it may be overwritten, or deleted later.
+// checkEmpty rejects a directory with other content, which must not be overwritten, or deleted later.
 func (d Dir) checkEmpty() error {
 	if _, err := os.Lstat(d.recordFile()); err == nil {
 		return nil
@@ -34,7 +34,7 @@ func (d Dir) checkEmpty() error {
 	}
 	var others []string
 	for _, e := range entries {
-		// A command that was interrupted, or is at work now, has made no more than these before its record.
+		// A command that was interrupted, or is running now, has created at most these before its record.
 		if e.Name() != lockFile && !strings.HasPrefix(e.Name(), "."+recordName+".") && e.Name() != "lost+found" {
 			others = append(others, e.Name())
 		}
@@ -46,7 +46,7 @@ func (d Dir) checkEmpty() error {
 		"give a new or empty directory: --dir DIR", d, some(others), recordName)
 }
 
-// some names the first of many.
+// some lists the first of many names.
 func some(names []string) string {
 	const most = 6
 	if len(names) > most {
@@ -55,9 +55,9 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// remove deletes what the record lists as made, but for the names in keep, and gives what is left in the folder because
-// somebody else made it. The folder itself goes when it was made, too, and nothing is left. Everything is reached through one
-// descriptor of the folder, so that nobody can put another in its place meanwhile.
+// remove deletes the names that the record lists, except those in keep, and returns the rest of the directory, which others have
+// created. If nothing is left and Up created the directory, it is deleted, too. All access is through one descriptor of the
+// directory, so that it cannot be replaced meanwhile.
 func (d Dir) remove(made []string, keep ...string) (left []string, err error) {
 	root, err := os.OpenRoot(string(d))
 	if err != nil {
@@ -67,7 +67,7 @@ func (d Dir) remove(made []string, keep ...string) (left []string, err error) {
 	if info, err := root.Stat("."); err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
 		return nil, fmt.Errorf("cannot delete the cluster in %s: it no longer belongs to you", d)
 	}
-	// The record and the lock go last: a command that is killed before that can be typed again.
+	// The record and the lock go last, so that a command that was killed can be repeated.
 	order := slices.DeleteFunc(slices.Clone(made), func(name string) bool {
 		return name == "." || name == recordName || name == lockFile || slices.Contains(keep, name)
 	})
@@ -89,8 +89,8 @@ func (d Dir) remove(made []string, keep ...string) (left []string, err error) {
 	return left, nil
 }
 
-// removeMade deletes one name that Up made. The daemons' own folders go with all that is in them; from the others, only what
-// Up and the daemons put there.
+// removeMade deletes one name that Up created. The daemons' own directories are deleted with their content; from the others, only
+// files of Up and the daemons.
 func removeMade(root *os.Root, name string) (left []string, err error) {
 	info, err := root.Lstat(name)
 	switch {
@@ -98,9 +98,9 @@ func removeMade(root *os.Root, name string) (left []string, err error) {
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case info.Mode()&fs.ModeSymlink != 0 && !slices.Contains(folders, name): // to a configuration that lies elsewhere
+	case info.Mode()&fs.ModeSymlink != 0 && !slices.Contains(folders, name): // to a configuration elsewhere
 		return nil, root.Remove(name)
-	case info.Mode()&fs.ModeSymlink != 0: // somebody moved the folder to another disk
+	case info.Mode()&fs.ModeSymlink != 0: // the user moved the directory to another disk
 		to, _ := root.Readlink(name)
 		return []string{to + ", where " + name + " was a link to"}, root.Remove(name)
 	case !info.IsDir():
@@ -120,10 +120,10 @@ func removeMade(root *os.Root, name string) (left []string, err error) {
 	case "run", "state", "tls", "spool":
 		return nil, root.RemoveAll(name)
 	}
-	return []string{name}, nil // a folder in the place of a file
+	return []string{name}, nil // a directory where a file should be
 }
 
-// removeSome deletes files from a folder, and the folder when it is empty then.
+// removeSome deletes files from a directory, and the directory if it is then empty.
 func removeSome(root *os.Root, folder string, mine func(fs.DirEntry) bool) (left []string, err error) {
 	entries, err := fs.ReadDir(root.FS(), folder)
 	if err != nil {
@@ -143,7 +143,7 @@ func removeSome(root *os.Root, folder string, mine func(fs.DirEntry) bool) (left
 	return nil, root.Remove(folder)
 }
 
-// removeTemporary deletes what replaceFile leaves when it is killed.
+// removeTemporary deletes the temporary files of a killed replaceFile.
 func removeTemporary(root *os.Root, name string) {
 	entries, _ := fs.ReadDir(root.FS(), ".")
 	for _, e := range entries {
@@ -153,7 +153,7 @@ func removeTemporary(root *os.Root, name string) {
 	}
 }
 
-// others gives the entries of a folder that are not among the known ones, nor hold some of them.
+// others returns the entries of a directory that are neither known nor contain known ones.
 func others(root *os.Root, folder string, known []string) (names []string) {
 	entries, _ := fs.ReadDir(root.FS(), folder)
 	for _, e := range entries {

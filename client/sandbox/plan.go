@@ -15,25 +15,25 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// Names of the programs of the daemons.
+// Names of the daemons' programs.
 const (
 	ctldName  = "sluice-ctld"
 	nodedName = "sluice-noded"
 )
 
-// plan is a cluster as its configuration wants it on this machine.
+// plan is a cluster as configured, on this machine.
 type plan struct {
 	dir      Dir
 	conf     *conf.Config
 	confPath string
 	ctld     string // path of the program
 	noded    string
-	bin      string // folder of the commands
-	pretend  bool   // nodes execute nothing
-	gpus     string // what each node pretends to have; empty: the machine's
+	bin      string // directory of the commands
+	pretend  bool   // nodes are simulated
+	gpus     string // simulated GPUs of each node; empty: the machine's
 }
 
-// newPlan reads the configuration and checks that all its nodes are of this machine.
+// newPlan reads the configuration and checks that all its nodes are this machine.
 func newPlan(d Dir, confPath string, pretend bool) (*plan, error) {
 	c, err := conf.Load(confPath, conf.Options{})
 	if err != nil {
@@ -58,7 +58,7 @@ func newPlan(d Dir, confPath string, pretend bool) (*plan, error) {
 	return p, nil
 }
 
-// nodes gives those that are to run: a node that may be made later (FUTURE, CLOUD) is not.
+// nodes returns the nodes to run, without those that may be created later (FUTURE, CLOUD).
 func (p *plan) nodes() []*conf.Node {
 	return slices.DeleteFunc(slices.Clone(p.conf.Nodes), func(n *conf.Node) bool { return n.State == "FUTURE" || n.State == "CLOUD" })
 }
@@ -67,7 +67,7 @@ func (p *plan) checkHosts() error {
 	if len(p.nodes()) == 0 {
 		return fmt.Errorf("cannot start the cluster: %s has no node; add a NodeName line", p.confPath)
 	}
-	if p.pretend { // nobody asks where they are
+	if p.pretend { // their addresses are not used
 		return nil
 	}
 	local, err := localNames()
@@ -90,9 +90,9 @@ func (p *plan) checkHosts() error {
 	return nil
 }
 
-// checkSight refuses a folder that jobs would not see: their scripts lie in it, and the controller's socket.
+// checkSight rejects a directory that jobs would not see: it has their scripts and the controller's socket.
 func (p *plan) checkSight() error {
-	if p.pretend || os.Geteuid() != 0 { // there are no jobs, or nobody can make namespaces for them
+	if p.pretend || os.Geteuid() != 0 { // there are no jobs, or nobody can create namespaces for them
 		return nil
 	}
 	for _, n := range p.nodes() {
@@ -103,7 +103,7 @@ func (p *plan) checkSight() error {
 	return nil
 }
 
-// localNames are the names and addresses of this machine.
+// localNames returns the names and addresses of this machine.
 func localNames() (map[string]bool, error) {
 	full, err := os.Hostname()
 	if err != nil {
@@ -117,13 +117,13 @@ func localNames() (map[string]bool, error) {
 			names[ip.IP.String()] = true
 		}
 	}
-	for i := range 256 { // all of 127.0.0.0/8 is this machine; these are what people write
+	for i := range 256 { // all of 127.0.0.0/8 is this machine; these are the usual ones
 		names["127.0.0."+strconv.Itoa(i)] = true
 	}
 	return names, nil
 }
 
-// Program finds a program of ours: beside this one, in ../sbin, or by PATH.
+// Program finds one of Sluice's programs: beside this one, in ../bin or ../sbin, or in PATH.
 func Program(name string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {
@@ -154,8 +154,8 @@ func (p *plan) listen() string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.conf.SlurmctldPort))
 }
 
-// metricsHere says whether daemons serve metrics where others on this machine do by default: slurm.conf says so. Otherwise a cluster to try
-// something with would take the ports of one that somebody watches.
+// metricsHere reports whether daemons serve metrics on the default ports: only if slurm.conf asks for it. Otherwise a test cluster
+// would take the ports of a monitored one.
 func (p *plan) metricsHere() bool { return p.conf.MetricsType != "" }
 
 func (p *plan) ctldDaemon() daemon {
@@ -181,7 +181,7 @@ func (p *plan) nodeDaemon(n *conf.Node) daemon {
 	return daemon{name, argv, p.dir.log(name)}
 }
 
-// pretendName is the daemon that speaks for all nodes where they are pretended, and none has its own.
+// pretendName is the daemon that simulates all nodes, instead of one daemon per node.
 const pretendName = "noded.pretend"
 
 func (p *plan) pretendDaemon() daemon {
@@ -189,8 +189,8 @@ func (p *plan) pretendDaemon() daemon {
 		"--log", p.dir.log(pretendName)}, p.dir.log(pretendName)}
 }
 
-// nodeGPUs is what a node is told to pretend. The machine's own GPUs are the first node's: two nodes that both offered them would
-// give each to two jobs.
+// nodeGPUs are the GPUs that a node simulates. The machine's own GPUs belong to the first node: if two nodes offered them, each
+// would be allocated twice.
 func (p *plan) nodeGPUs(n *conf.Node) string {
 	if p.gpus == "" && n != p.nodes()[0] {
 		return "none"
@@ -200,7 +200,7 @@ func (p *plan) nodeGPUs(n *conf.Node) string {
 
 func nodeDaemonName(node string) string { return "noded." + node }
 
-// checkPort says who holds the controller's port, when somebody does.
+// checkPort reports which process uses the controller's port, if any.
 func (p *plan) checkPort() error {
 	err := portBusy(p.conf.SlurmctldPort)
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// portHolder says which process listens on a TCP port, as far as this user may see that.
+// portHolder returns which process listens on a TCP port, as far as this user may see.
 func portHolder(port int) string {
 	inodes := listeners(port)
 	for _, pid := range pids() {
@@ -26,7 +26,7 @@ func portHolder(port int) string {
 	return "a process of another user"
 }
 
-// listeners gives the sockets that listen on a port, as links in /proc/<pid>/fd show them.
+// listeners returns the sockets that listen on a port, in the format of the links in /proc/<pid>/fd.
 func listeners(port int) map[string]bool {
 	const listening = "0A"
 	found := map[string]bool{}

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/inherit"
 )
 
-// identity names one process for good: a pid alone is given again.
+// identity identifies a process permanently: pids are reused.
 type identity struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start_ticks"` // since boot (proc(5), starttime)
@@ -30,11 +30,11 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// stat is what /proc/<pid>/stat says that matters here.
+// stat has the relevant fields of /proc/<pid>/stat.
 type stat struct {
 	state byte
 	ppid  int
-	flags uint64 // of the kernel: PF_EXITING
+	flags uint64 // kernel flags: PF_EXITING
 	start uint64
 }
 
@@ -43,7 +43,7 @@ func readStat(pid int) (stat, bool) {
 	if err != nil {
 		return stat{}, false
 	}
-	// The name, in parentheses, may hold anything: count from the last one.
+	// The name, in parentheses, may contain anything: count fields after the last parenthesis.
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(f) < 20 {
 		return stat{}, false
@@ -54,13 +54,13 @@ func readStat(pid int) (stat, bool) {
 	return stat{state: f[0][0], ppid: ppid, flags: flags, start: start}, err == nil
 }
 
-// identify gives the identity of a process that runs now.
+// identify returns the identity of a running process.
 func identify(pid int) (identity, bool) {
 	st, ok := readStat(pid)
 	return identity{PID: pid, Start: st.start, Boot: bootID()}, ok && st.state != 'Z' && st.state != 'X'
 }
 
-// alive says whether this very process runs still. A zombie does not.
+// alive reports whether this very process is running. A zombie is not.
 func (id identity) alive() bool {
 	if id.PID <= 0 || id.Boot != bootID() {
 		return false
@@ -69,7 +69,7 @@ func (id identity) alive() bool {
 	return ok && now.Start == id.Start
 }
 
-// signal reaches this process or none: the descriptor is taken first, and only then the identity is checked.
+// signal never reaches another process: it opens the pidfd before it checks the identity.
 func (id identity) signal(sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(id.PID, 0)
 	switch {
@@ -92,8 +92,8 @@ func (id identity) signal(sig unix.Signal) error {
 	return nil
 }
 
-// ending says whether this very process has been killed and is not gone yet: it keeps its ports until its last thread has left the kernel,
-// which takes as long as an fsync does. Its first thread may be a zombie by then.
+// ending reports whether this very process has been killed but is not gone: it keeps its ports until its last thread has left the
+// kernel, which can take as long as an fsync. Its first thread may already be a zombie.
 func (id identity) ending() bool {
 	const exiting = 4 // PF_EXITING
 	st, ok := readStat(id.PID)
@@ -107,7 +107,7 @@ func (id identity) ending() bool {
 	return st.flags&exiting != 0 || killPending(id.PID)
 }
 
-// killPending says whether a process has a SIGKILL before it.
+// killPending reports whether a SIGKILL is pending for a process.
 func killPending(pid int) bool {
 	status, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	for line := range strings.Lines(string(status)) {
@@ -122,7 +122,7 @@ func killPending(pid int) bool {
 	return false
 }
 
-// settle waits for those of the processes that are ending, within a limit.
+// settle waits, up to a limit, for processes that are ending.
 func settle(ids map[string]identity, within time.Duration) {
 	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(pollEvery) {
 		ending := false
@@ -137,7 +137,7 @@ func settle(ids map[string]identity, within time.Duration) {
 
 const pollEvery = 20 * time.Millisecond
 
-// gone waits until none of the processes runs, and gives those that still do.
+// gone waits for the processes to end, and returns those that have not.
 func gone(ids []identity, within time.Duration) []identity {
 	for deadline := time.Now().Add(within); ; time.Sleep(pollEvery) {
 		ids = slices.DeleteFunc(ids, func(id identity) bool { return !id.alive() })
@@ -147,7 +147,7 @@ func gone(ids []identity, within time.Duration) []identity {
 	}
 }
 
-// stop ends processes: SIGTERM, and SIGKILL for those that are still there afterwards.
+// stop ends processes: with SIGTERM, and after the grace period with SIGKILL.
 func stop(ids []identity, grace time.Duration) error {
 	var errs []error
 	for _, id := range ids {
@@ -163,8 +163,8 @@ func stop(ids []identity, grace time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// daemonEnv is what a daemon gets of the environment: enough to find programs and to speak the time zone, nothing that a
-// user's shell collects.
+// daemonEnv is the environment of a daemon: enough to find programs and to know the time zone, without the other variables of a
+// user's shell.
 func daemonEnv() []string {
 	keep := []string{"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "GOTRACEBACK", "GOCOVERDIR", "SLUICE_FAILPOINT"}
 	var env []string
@@ -176,24 +176,24 @@ func daemonEnv() []string {
 	return env
 }
 
-// daemon is one process that the cluster consists of.
+// daemon is one process of the cluster.
 type daemon struct {
 	name string // "ctld", "noded.n1"
 	argv []string
 	log  string
 }
 
-// child is a daemon that this process has started.
+// child is a daemon started by this process.
 type child struct {
 	daemon
 	identity
-	exited chan struct{} // closed when it has ended
-	err    error         // how, afterwards
+	exited chan struct{} // closed at its end
+	err    error         // the result, once it has ended
 }
 
-// start runs a daemon in a session of its own, its output at the end of its log.
+// start runs a daemon in a session of its own and appends its output to its log.
 func (dm daemon) start() (*child, error) {
-	out, err := os.OpenFile(dm.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600) // whose jobs there are is no secret of nobody's
+	out, err := os.OpenFile(dm.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600) // not world-readable: logs name users' jobs
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the log of %s: %w", dm.name, err)
 	}
@@ -204,7 +204,7 @@ func (dm daemon) start() (*child, error) {
 	if err := inherit.Start(cmd); err != nil {
 		return nil, fmt.Errorf("cannot start %s: %w", dm.name, err)
 	}
-	// Not reaped yet, so that the pid cannot be another's.
+	// The child has not been reaped, so the pid cannot have been reused.
 	id, _ := identify(cmd.Process.Pid)
 	id.PID = cmd.Process.Pid
 	c := &child{daemon: dm, identity: id, exited: make(chan struct{})}
@@ -215,7 +215,7 @@ func (dm daemon) start() (*child, error) {
 	return c, nil
 }
 
-// found is a process of the cluster as its command line shows it.
+// found is a process of the cluster according to its command line.
 type found struct {
 	identity
 	argv []string
@@ -225,8 +225,9 @@ func (f found) pretends() bool { return slices.Contains(f.argv[1:], "pretend") }
 
 func (f found) isShim() bool { return slices.Contains(f.argv[1:], "stepd") }
 
-// find gives the processes whose command line names this folder: daemons and shims, also those that no record knows. A command line is
-// whatever its process says, so it counts only if the process is one of our programs, run by somebody whom this cluster trusts.
+// find returns the processes whose command line contains this directory: daemons and shims, including those without a record. A
+// process can set its command line to anything, so it counts only if it runs one of our programs for a user whom this cluster
+// trusts.
 func (d Dir) find() (all []found) {
 	for _, pid := range pids() {
 		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
@@ -245,7 +246,7 @@ func (d Dir) find() (all []found) {
 }
 
 func (d Dir) isOurs(argv []string) bool {
-	// A shim may have been started by way of /proc/self/exe.
+	// A shim may have been started through /proc/self/exe.
 	if base := filepath.Base(argv[0]); base != ctldName && base != nodedName && !slices.Contains(argv, "stepd") {
 		return false
 	}
@@ -258,8 +259,8 @@ func (d Dir) isOurs(argv []string) bool {
 	return false
 }
 
-// trusts says whether a process runs a daemon's program, and only as this user or as SlurmUser, who owns the state. A program that root's
-// set-user-ID bit has made root's keeps its caller's real uid.
+// trusts reports whether a process runs a daemon's program, and only as this user or as SlurmUser, who owns the state. All four
+// uids are checked, because a set-user-ID program keeps its caller's real uid.
 func (d Dir) trusts(pid int) bool {
 	proc := "/proc/" + strconv.Itoa(pid)
 	exe, err := os.Readlink(proc + "/exe")
@@ -274,7 +275,7 @@ func (d Dir) trusts(pid int) bool {
 	status, _ := os.ReadFile(proc + "/status")
 	_, uids, _ := strings.Cut(string(status), "\nUid:")
 	uids, _, _ = strings.Cut(uids, "\n")
-	ids := strings.Fields(uids) // real, effective, saved, of the file system
+	ids := strings.Fields(uids) // real, effective, saved, file system
 	return len(ids) == 4 && !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(trusted, id) })
 }
 
@@ -293,7 +294,7 @@ func pids() (all []int) {
 	return all
 }
 
-// descendants gives children, grandchildren, … of the processes.
+// descendants returns children, grandchildren, … of the processes.
 func descendants(roots []identity) (all []int) {
 	children := map[int][]int{}
 	for _, pid := range pids() {
@@ -312,7 +313,7 @@ func descendants(roots []identity) (all []int) {
 	return all
 }
 
-// tail gives the last lines of a file, for an error message.
+// tail returns the last lines of a file, for an error message.
 func tail(path string, lines int) string {
 	f, err := os.Open(path)
 	if err != nil {

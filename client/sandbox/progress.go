@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progress shows what is being waited for: on a terminal, one line that changes; elsewhere nothing, because what counts is
-// said at the end.
+// progress shows what the command waits for: on a terminal, one changing line; otherwise nothing, because the result is printed at
+// the end.
 type progress struct {
 	out   io.Writer
 	tty   bool
@@ -44,7 +44,7 @@ func (p *progress) end() {
 	}
 }
 
-// word quotes a path for a shell, where it needs that.
+// word quotes a path for a shell if necessary.
 func word(s string) string {
 	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+:@%,=", r)

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// wait returns when every node is ready, or a daemon has ended, or the time is over.
+// wait returns when every node is ready, a daemon has ended, or the time is over.
 func (u *upper) wait(ctx context.Context) (remarks []string, err error) {
 	limit := u.o.Timeout
 	if limit == 0 {
@@ -22,7 +22,7 @@ func (u *upper) wait(ctx context.Context) (remarks []string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the time is over (%s)", limit))
 	defer cancel()
 	last := "the controller has not answered yet"
-	slowest := 100*time.Millisecond + time.Duration(len(u.plan.nodes()))*100*time.Microsecond // a list of many takes the controller's time
+	slowest := 100*time.Millisecond + time.Duration(len(u.plan.nodes()))*100*time.Microsecond // long lists cost the controller time
 	var waiting []string
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, slowest) {
 		nodes, err := listNodes(ctx, u.dir.socket())
@@ -42,7 +42,7 @@ func (u *upper) wait(ctx context.Context) (remarks []string, err error) {
 	}
 }
 
-// pause waits a little; the error says that waiting longer is of no use.
+// pause waits a little; it returns an error if waiting longer is pointless.
 func (u *upper) pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -61,8 +61,8 @@ func (u *upper) pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// logs is what a failed start adds to its error: how far it came, what the daemon of the first node that is waited for wrote last, and
-// where to read on.
+// logs is added to the error of a failed start: the progress so far, the last log lines of the first node that is missing, and
+// where the logs are.
 func (u *upper) logs(last string, waiting []string) string {
 	for _, c := range u.started {
 		if len(waiting) > 0 && c.name == nodeDaemonName(waiting[0]) {
@@ -72,8 +72,8 @@ func (u *upper) logs(last string, waiting []string) string {
 	return last + "\nlogs: " + u.dir.join("log")
 }
 
-// judge gives the nodes that are not ready, and remarks on those that are up and yet cannot be used. A node that this call
-// has started is ready once that very daemon has registered.
+// judge returns the nodes that are not ready, and remarks on those that are up but unusable. A node started by this call is ready
+// once that very daemon has registered.
 func (u *upper) judge(nodes []*msg.NodeRecord) (waiting, remarks []string) {
 	mine := map[string]bool{}
 	for _, name := range u.startedNodes() {
@@ -140,7 +140,7 @@ func listNodes(ctx context.Context, socket string) ([]*msg.NodeRecord, error) {
 	}
 }
 
-// firstLine is for errors that must fit into a list.
+// firstLine shortens errors that must fit into a list.
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line

@@ -9,29 +9,29 @@ import (
 	"path/filepath"
 )
 
-// record is what DIR/cluster.json holds.
+// record is the content of DIR/cluster.json.
 type record struct {
 	Version int    `json:"version"`
 	Cluster string `json:"cluster"` // ClusterName
 	Conf    string `json:"conf"`    // path of slurm.conf
-	Nodes   int    `json:"nodes"`   // of a generated configuration; 0: the configuration was given
-	// GPUs is what each node pretends to have (sluice-noded --gpus); empty: those of the machine.
+	Nodes   int    `json:"nodes"`   // of a generated configuration; 0: the user's configuration
+	// GPUs are the simulated GPUs of each node (sluice-noded --gpus); empty: those of the machine.
 	GPUs string `json:"gpus,omitempty"`
-	// Pretend: its nodes execute nothing, one process speaks for all of them.
+	// Pretend: its nodes are simulated by one process and execute nothing.
 	Pretend bool `json:"pretend,omitempty"`
-	// Started is set before the first daemon is: until then nothing in the folder is worth keeping, and another `sluice up`
-	// begins anew.
+	// Started is set before the first daemon starts: until then nothing in the directory is worth keeping, and another `sluice up`
+	// starts over.
 	Started bool `json:"started"`
-	// Made are the names in the folder that Up makes, "." for the folder itself; written before they are made. --wipe deletes
-	// nothing else.
+	// Made are the names in the directory that Up creates, "." for the directory itself; written before they are created. --wipe
+	// deletes nothing else.
 	Made []string `json:"made"`
-	// Daemons by name: "ctld", or the name of a node behind "noded.".
+	// Daemons by name: "ctld", or "noded." and the name of a node.
 	Daemons map[string]identity `json:"daemons"`
 }
 
 const recordVersion = 2
 
-// load reads the record; nil without error where there is none.
+// load reads the record; nil without error if there is none.
 func (d Dir) load() (*record, error) {
 	b, err := os.ReadFile(d.recordFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,7 +48,7 @@ func (d Dir) load() (*record, error) {
 					"and another --dir leaves the directory alone",
 				d.recordFile(), d)
 	}
-	if r.Version == 1 { // it had no list: this is what was always made
+	if r.Version == 1 { // it had no list: these were always created
 		r.Version, r.Started = recordVersion, true
 		r.Made = append([]string{recordName, lockFile, ".", "bin", envName}, folders...)
 		if r.Nodes > 0 {
@@ -61,7 +61,7 @@ func (d Dir) load() (*record, error) {
 	return r, nil
 }
 
-// save replaces the record as a whole.
+// save replaces the record.
 func (d Dir) save(r *record) error {
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -70,7 +70,7 @@ func (d Dir) save(r *record) error {
 	return replaceFile(d.recordFile(), append(b, '\n'))
 }
 
-// replaceFile writes beside and renames, so that a reader sees the old or the new content.
+// replaceFile writes a temporary file and renames it, so that a reader sees either the old or the new content.
 func replaceFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

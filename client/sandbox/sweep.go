@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// cgroupTop is the folder below which node daemons keep their cgroups: sluice/<cluster>/<node> for jobs, and <node>.shims beside it.
+// cgroupTop is the cgroup below which node daemons keep theirs: sluice/<cluster>/<node> for jobs, and <node>.shims beside it.
 const cgroupTop = "sluice"
 
-// cgroupFolders gives a node's folders in each mounted hierarchy that has them.
+// cgroupFolders returns a node's cgroups in each mounted hierarchy that has them.
 func cgroupFolders(cluster, node string) (dirs []string) {
 	for _, mount := range cgroupMounts() {
 		for _, name := range []string{node, node + ".shims"} {
@@ -41,7 +41,7 @@ func cgroupMounts() (mounts []string) {
 	return mounts
 }
 
-// unescapeMount undoes the \040 that proc(5) writes for a blank.
+// unescapeMount decodes the \040 that proc(5) writes for a blank.
 func unescapeMount(s string) string {
 	for _, c := range []byte{' ', '\t', '\n', '\\'} {
 		s = strings.ReplaceAll(s, fmt.Sprintf("\\%03o", c), string(c))
@@ -49,7 +49,7 @@ func unescapeMount(s string) string {
 	return s
 }
 
-// cgroupPids gives the processes in these folders and below.
+// cgroupPids returns the processes in these cgroups and below.
 func cgroupPids(dirs []string) (all []int) {
 	for _, dir := range dirs {
 		_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -69,7 +69,7 @@ func cgroupPids(dirs []string) (all []int) {
 	return slices.Compact(all)
 }
 
-// foreignShim says whether a process is the shim of a node daemon with another spool. A process of a job may claim to be one.
+// foreignShim reports whether a process is the shim of a node daemon with another spool. Processes of jobs may claim to be one.
 func foreignShim(pid int, d Dir) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil {
@@ -82,8 +82,8 @@ func foreignShim(pid int, d Dir) bool {
 // sweepTimeout bounds how long killed processes may take to be gone.
 const sweepTimeout = time.Minute
 
-// sweep ends whatever is left of the nodes' jobs when no daemon watches over them any more: processes in their cgroups, shims
-// and what descends from them, and then the cgroups. killed is how many processes of jobs there were.
+// sweep kills the leftovers of the nodes' jobs that no daemon supervises any more: processes in their cgroups, shims and their
+// descendants; then it removes the cgroups. killed is the number of jobs' processes.
 func sweep(d Dir, cluster string, nodes []string) (killed int, err error) {
 	all := map[int]bool{}
 	for deadline := time.Now().Add(sweepTimeout); ; time.Sleep(pollEvery) {
@@ -100,7 +100,7 @@ func sweep(d Dir, cluster string, nodes []string) (killed int, err error) {
 	}
 }
 
-// sweepOnce gives what is left, and the processes of jobs among that.
+// sweepOnce returns what is left, and the jobs' processes among that.
 func sweepOnce(d Dir, cluster string, nodes []string) (left []string, jobs []int) {
 	shims := d.shimsOf(nodes)
 	isShim := map[int]bool{}
@@ -114,7 +114,7 @@ func sweepOnce(d Dir, cluster string, nodes []string) (left []string, jobs []int
 	for _, node := range nodes {
 		dirs := cgroupFolders(cluster, node)
 		if slices.ContainsFunc(cgroupPids(dirs), func(pid int) bool { return foreignShim(pid, d) }) {
-			continue // a node of the same name of another cluster of this name, which runs
+			continue // the running node of another cluster, with the same names
 		}
 		for _, dir := range dirs {
 			thaw(dir)
@@ -130,14 +130,14 @@ func sweepOnce(d Dir, cluster string, nodes []string) (left []string, jobs []int
 			}
 		}
 	}
-	for _, mount := range cgroupMounts() { // the parents, when no other node uses them
+	for _, mount := range cgroupMounts() { // the parents, if no other node uses them
 		_ = os.Remove(filepath.Join(mount, cgroupTop, cluster))
 		_ = os.Remove(filepath.Join(mount, cgroupTop))
 	}
 	return left, jobs
 }
 
-// shimsOf gives the shims of these nodes.
+// shimsOf returns the shims of these nodes.
 func (d Dir) shimsOf(nodes []string) (shims []identity) {
 	for _, f := range d.find() {
 		i := slices.Index(f.argv, "--spool")
@@ -148,7 +148,7 @@ func (d Dir) shimsOf(nodes []string) (shims []identity) {
 	return shims
 }
 
-// thaw lets frozen processes run, so that they can die (cgroup v1), in the folder and below.
+// thaw lets frozen processes run so that they can die (cgroup v1), in the cgroup and below.
 func thaw(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && e.IsDir() {
@@ -167,7 +167,7 @@ func writeExisting(path, value string) {
 	}
 }
 
-// removeTree removes a cgroup and those below it, and says whether it is gone.
+// removeTree removes a cgroup and those below it, and reports whether it is gone.
 func removeTree(dir string) bool {
 	var dirs []string
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {

@@ -21,49 +21,49 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// UpOptions say what to start, and where.
+// UpOptions select what to start, and where.
 type UpOptions struct {
 	Dir   string // "": DefaultDir
-	Nodes int    // nodes of a generated configuration; 0: as before, or 1
+	Nodes int    // nodes of a generated configuration; 0: unchanged, or 1
 	Conf  string // slurm.conf to use instead of a generated one
-	GPUs  string // GPUs that each node pretends to have: "a100:8"; "": as before, or those of the machine
-	// Pretend is how many nodes there are to be that execute nothing, or "all" with Conf; "": nodes are real, or as before.
+	GPUs  string // simulated GPUs of each node: "a100:8"; "": unchanged, or those of the machine
+	// Pretend is the number of simulated nodes, or "all" with Conf; "": real nodes, or unchanged.
 	Pretend string
 	// Detach returns once every process has been started, without waiting for the nodes to be ready.
 	Detach bool
-	// Timeout bounds the wait for the nodes; 0: two minutes, and more where there are many.
+	// Timeout bounds the wait for the nodes; 0: two minutes, and more for many nodes.
 	Timeout time.Duration
-	// Commands are the names of Slurm's commands, which the cluster's PATH must offer.
+	// Commands are the names of Slurm's commands that must be in the cluster's PATH.
 	Commands []string
-	// Progress is told what is being waited for; nil: nobody is.
+	// Progress is called with what Up waits for; may be nil.
 	Progress func(text string)
 
-	pretended int // Pretend as a number, -1 being all
+	pretended int // Pretend as a number; -1 for all
 }
 
-// Started is what Up did.
+// Started is the result of Up.
 type Started struct {
 	Dir      string
 	EnvFile  string
 	Conf     string
 	Cluster  string
 	Nodes    int
-	New      []string // daemons that were started; the others ran already
-	Remarks  []string // nodes that are up and not usable, and why; and what is not as on a cluster
+	New      []string // daemons started by this call; the others were already running
+	Remarks  []string // nodes that are up but unusable, with the reason; and restrictions of this cluster
 	Detached bool
 }
 
-// unenforced is what a cluster that is not root's cannot do.
+// unenforced describes the restrictions of a cluster without root.
 const unenforced = "without root, jobs are not confined to the memory, CPUs and GPUs that they request, nor separated from each other"
 
-// upTimeout is how long nodes may take to register, unless told otherwise; nodeTimeout comes to it for each, of which there may be many.
+// upTimeout is how long nodes may take to register by default; nodeTimeout is added per node.
 const (
 	upTimeout   = 2 * time.Minute
 	nodeTimeout = 20 * time.Millisecond
 )
 
-// Up starts whatever of the cluster does not run, and waits until every node is ready. When something fails, what this call
-// has started is stopped again, and the error says what failed, with the end of its log.
+// Up starts all parts of the cluster that are not running, and waits until every node is ready. If that fails, it stops what this
+// call has started; the error names the failure, with the end of the log.
 func Up(ctx context.Context, o UpOptions) (*Started, error) {
 	if o.Dir == "" {
 		o.Dir = DefaultDir()
@@ -94,7 +94,7 @@ func Up(ctx context.Context, o UpOptions) (*Started, error) {
 	return u.run(ctx)
 }
 
-// readPretend reads Pretend, and turns it into a number of nodes.
+// readPretend reads Pretend and converts it to a number of nodes.
 func (o *UpOptions) readPretend() error {
 	n, err := strconv.Atoi(o.Pretend)
 	switch {
@@ -115,17 +115,17 @@ func (o *UpOptions) readPretend() error {
 	return nil
 }
 
-// upper is one run of Up.
+// upper is one call of Up.
 type upper struct {
 	o       UpOptions
 	dir     Dir
 	lock    *os.File
-	made    []string // folders that this call made, down to dir
-	fresh   bool     // this call makes the cluster: when it fails, nothing of it is to stay
+	made    []string // directories created by this call, down to dir
+	fresh   bool     // this call creates the cluster: on failure all of it is removed
 	rec     *record
 	plan    *plan
 	started []*child
-	clean   []string // nodes that had no shim when their daemon was started: what they have at undo is this call's
+	clean   []string // nodes without a shim when their daemon was started: undo may sweep them
 	from    time.Time
 }
 
@@ -163,7 +163,7 @@ func (u *upper) run(ctx context.Context) (*Started, error) {
 	return out, nil
 }
 
-// prepare finds out what the cluster is, from what was asked and what the folder remembers.
+// prepare determines the cluster from the options and the directory's record.
 func (u *upper) prepare() (err error) {
 	if u.rec, err = u.dir.load(); err != nil {
 		return err
@@ -200,7 +200,7 @@ func (u *upper) prepare() (err error) {
 	return u.dir.save(u.rec)
 }
 
-// beginAnew deletes what an earlier call left that failed, or was killed, before it had started anything. Its logs stay.
+// beginAnew deletes the remains of an earlier call that failed or was killed before it had started anything. Logs are kept.
 func (u *upper) beginAnew() error {
 	_, err := u.dir.remove(u.rec.Made, recordName, lockFile, "log")
 	if err != nil {
@@ -213,8 +213,8 @@ func (u *upper) beginAnew() error {
 	return nil
 }
 
-// found makes a cluster's record, and its configuration unless one was given. What can be refused is refused before anything
-// is made, and each name is in the record before it is made.
+// found creates a cluster's record, and its configuration unless one was given. It checks everything it can before creating
+// anything, and records each name before creating it.
 func (u *upper) found() (err error) {
 	u.fresh = true
 	u.rec = &record{Version: recordVersion, Daemons: map[string]identity{}, GPUs: u.o.GPUs, Conf: u.dir.ownConf(),
@@ -248,7 +248,7 @@ func (u *upper) found() (err error) {
 	return err
 }
 
-// checkGPUs asks the node daemon, which knows the models, whether it could pretend them.
+// checkGPUs asks the node daemon, which knows the models, whether it can simulate them.
 func checkGPUs(spec string) error {
 	if spec == "" {
 		return nil
@@ -265,7 +265,7 @@ func checkGPUs(spec string) error {
 	return nil
 }
 
-// linkCommands makes the folder of the commands where it is needed, and has it in the record before.
+// linkCommands creates the directory of the commands if necessary, after recording it.
 func (u *upper) linkCommands() error {
 	self, own, err := u.plan.findCommands(u.o.Commands)
 	if err != nil || !own {
@@ -283,8 +283,8 @@ func (u *upper) linkCommands() error {
 	return u.plan.linkCommands(self, u.o.Commands)
 }
 
-// linkConf makes DIR/slurm.conf a link to a configuration that lies elsewhere: a command that has nothing but SLURM_CONF finds the
-// controller's socket beside it. A file that somebody has put there stays, and the cluster is found by SLUICE_SOCKET alone.
+// linkConf makes DIR/slurm.conf a link to a configuration elsewhere, so that a command that has only SLURM_CONF finds the
+// controller's socket beside it. A file that the user has put there is kept; then only SLUICE_SOCKET identifies the cluster.
 func (u *upper) linkConf() error {
 	link := u.dir.ownConf()
 	if u.rec.Conf == link {
@@ -330,7 +330,7 @@ func (u *upper) instead() string {
 	return fmt.Sprintf("`sluice down --dir %s --wipe` removes it, and another --dir leaves it alone", u.dir)
 }
 
-// sameCluster refuses flags that ask for another cluster than the one that the folder holds.
+// sameCluster rejects options for another cluster than that in the directory.
 func (u *upper) sameCluster() error {
 	instead := u.instead()
 	if u.o.pretended != 0 && !u.rec.Pretend {
@@ -360,8 +360,8 @@ func (u *upper) sameCluster() error {
 	return fmt.Errorf("cannot start a cluster of %s in %s: the one there has %d; %s", wanted, u.dir, u.rec.Nodes, instead)
 }
 
-// start runs every daemon that does not run. Certificates come first: signing them makes the cluster's authority, which the
-// controller would otherwise make at the same time.
+// start starts every daemon that is not running. Certificates come first: signing them creates the cluster's authority, which the
+// controller would otherwise create concurrently.
 func (u *upper) start(ctx context.Context) error {
 	u.from = time.Now()
 	settle(u.rec.Daemons, 10*time.Second)
@@ -404,7 +404,7 @@ func (u *upper) start(ctx context.Context) error {
 	return u.dir.save(u.rec)
 }
 
-// adopt takes daemons into the record that run without being in it: an earlier command was killed before it could write.
+// adopt adds running daemons that are not in the record, because an earlier command was killed before it could save it.
 func (u *upper) adopt() {
 	for _, f := range u.dir.find() {
 		if f.isShim() {
@@ -422,7 +422,7 @@ func (u *upper) adopt() {
 	}
 }
 
-// claim makes a node's certificate and spool, and refuses a node whose cgroups are another cluster's.
+// claim creates a node's certificate and spool, and rejects a node whose cgroups belong to another cluster.
 func (u *upper) claim(n *conf.Node) error {
 	if pid := u.stranger(n.Name); pid != 0 {
 		return fmt.Errorf(
@@ -441,14 +441,14 @@ func (u *upper) claim(n *conf.Node) error {
 	if err != nil {
 		return fmt.Errorf("cannot make the spool of node %s: %w", n.Name, err)
 	}
-	if hasContent(filepath.Join(u.dir.tls(n.Name), "node.crt")) { // the last that is written
+	if hasContent(filepath.Join(u.dir.tls(n.Name), "node.crt")) { // written last
 		return nil
 	}
 	cmd := exec.Command(u.plan.ctld, "--conf", u.plan.confPath, "issue",
 		"--new-authority", "--state", u.dir.state(), "--node", n.Name, "--out", u.dir.tls(n.Name))
 	cmd.Env = daemonEnv()
-	// When this command is killed the next one may delete all of this and begin anew: it waits until this process has died too, which
-	// would write the certificate of a dead authority among those of the new one.
+	// If this command is killed, the next one may delete everything and start over. By inheriting the lock, this process makes it
+	// wait: otherwise it could write a certificate of the deleted authority among those of the new one.
 	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{u.lock}, &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot make the certificate of node %s: %s (%w)", n.Name, strings.TrimSpace(string(out)), err)
@@ -461,7 +461,7 @@ func hasContent(path string) bool {
 	return err == nil && info.Size() > 0
 }
 
-// stranger gives a process in the cgroups of a node that is not one of this cluster's shims or of their jobs.
+// stranger returns a process in a node's cgroups that is neither one of this cluster's shims nor of their jobs; 0 if there is none.
 func (u *upper) stranger(node string) int {
 	ours := map[int]bool{}
 	shims := []identity{}
@@ -494,7 +494,7 @@ func (u *upper) launch(dm daemon) error {
 	return nil
 }
 
-// undo stops what this call has started, and only that.
+// undo stops only what this call has started.
 func (u *upper) undo() {
 	var ids []identity
 	for _, c := range u.started {
@@ -516,15 +516,15 @@ func (u *upper) undo() {
 	_ = u.dir.save(u.rec)
 }
 
-// hasJobs says whether somebody has given the cluster a job already, though it was not up yet.
+// hasJobs reports whether the cluster has already got a job, even before it was up.
 func (u *upper) hasJobs() bool {
 	w := &downer{dir: u.dir}
 	jobs, err := w.jobs(context.Background(), &msg.JobsRequest{AllStates: true})
 	return err == nil && len(jobs) > 0
 }
 
-// forget deletes a cluster that this call was to make and could not, so that the corrected command finds an empty folder. When a
-// daemon had run, its log stays, with a record that says so.
+// forget deletes a cluster that this call failed to create, so that the corrected command finds an empty directory. If a daemon has
+// run, its log is kept, with a record of that.
 func (u *upper) forget() {
 	if !u.fresh {
 		removeFolders(u.made)
@@ -541,7 +541,7 @@ func (u *upper) forget() {
 	removeFolders(u.made)
 }
 
-// startedNodes are the nodes whose daemon this call started.
+// startedNodes returns the nodes whose daemon this call started.
 func (u *upper) startedNodes() (names []string) {
 	for _, c := range u.started {
 		if c.name == pretendName {
@@ -555,7 +555,7 @@ func (u *upper) startedNodes() (names []string) {
 	return names
 }
 
-// failed is the error for a daemon that has ended.
+// failed returns the error for a daemon that has ended.
 func failed(c *child) error {
 	how := "it ended without an error"
 	if c.err != nil {
@@ -574,7 +574,7 @@ func interrupted(ctx context.Context) error {
 	return fmt.Errorf("cannot go on: %w", context.Cause(ctx))
 }
 
-// kill is what undo and Down do to processes that have nobody who could end them in order.
+// kill kills processes that no daemon is left to end properly, for undo and Down.
 func kill(pids []int) {
 	for _, pid := range pids {
 		if id, ok := identify(pid); ok {

@@ -83,7 +83,7 @@ func tellStarted(c *command.Call, s *Started) {
 	fmt.Fprintf(c.Stdout, "to use it:   . %s\nto stop it:  sluice down%s\n", word(s.EnvFile), dirArgument(s.Dir))
 }
 
-// dirArgument is the --dir that leads back to the folder, when it is not the usual one.
+// dirArgument returns the --dir option for the directory, unless it is the default.
 func dirArgument(dir string) string {
 	if dir == DefaultDir() {
 		return ""

@@ -21,32 +21,32 @@ import (
 )
 
 const (
-	// connectWithin is how long nodes may take to connect: they give up earlier.
+	// connectWithin is how long nodes may take to connect; they give up earlier.
 	connectWithin = 30 * time.Second
-	// lastWords is how long they may take to say what the controller knows already.
+	// lastWords is how long nodes may take to report an end that the controller already knows.
 	lastWords = 3 * time.Second
 )
 
-// attached follows a step that one is attached to (stepio.Watcher).
+// attached follows a step after attaching to it (stepio.Watcher).
 type attached struct {
 	env     *command.Env
 	o       *options
 	step    *msg.StepRecord
 	session *stepio.Session
-	restore func() // of the terminal
+	restore func() // restores the terminal
 
 	mu      sync.Mutex
 	here    int    // nodes that have connected
-	away    []bool // nodes of which nothing more is to come
-	left    int    // those of which something is
-	worst   int    // exit code so far
+	away    []bool // nodes that will send nothing more
+	left    int    // number of the others
+	worst   int    // highest exit code so far
 	failed  bool
-	all     chan struct{} // nodes that are to come have connected
+	all     chan struct{} // all expected nodes have connected
 	allOnce sync.Once
-	over    chan struct{} // nothing more is to come
+	over    chan struct{} // nothing more will come
 }
 
-// attach shows what a step prints until it ends.
+// attach shows a step's output until it ends.
 func attach(ctx context.Context, env *command.Env, c *client.Client, o *options, step *msg.StepRecord) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -57,7 +57,7 @@ func attach(ctx context.Context, env *command.Env, c *client.Client, o *options,
 	defer listen.Close()
 	signals := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		if !signal.Ignored(s) { // as the shell has it for what runs in the background, and nohup
+		if !signal.Ignored(s) { // ignored by the shell for background processes, or by nohup
 			signal.Notify(signals, s)
 		}
 	}
@@ -95,7 +95,7 @@ func attach(ctx context.Context, env *command.Env, c *client.Client, o *options,
 	return min(a.worst, 255)
 }
 
-// denied prints why one may not attach. Of the step of another user Slurm says that its nodes have no tasks.
+// denied reports why attaching is not allowed. For another user's step Slurm says that its nodes have no tasks.
 func denied(env *command.Env, step *msg.StepRecord, err error) int {
 	if msg.Code(client.ProblemOf(err).GetCode()) != msg.CodeAccessDenied {
 		return refused(env, err)
@@ -112,8 +112,8 @@ func (a *attached) output() *stepio.Output {
 		stepio.NewSink(a.env.Stderr, tasks, a.o.err, a.o.label, false))
 }
 
-// terminal has what is typed go to the task as it is, with --pty. A step that has no terminal would neither show what is typed nor end
-// for Ctrl-C: with it the user's stays as it is.
+// terminal puts the terminal into raw mode with --pty, so that input reaches the task unchanged. If the step has no terminal, it
+// would neither echo input nor react to Ctrl-C, so the user's terminal is left as it is.
 func (a *attached) terminal() {
 	fd, ok := terminal.Of(a.env.Stdin)
 	switch {
@@ -137,7 +137,7 @@ func (a *attached) terminal() {
 	})
 }
 
-// feed passes standard input on, from when all nodes are there. Its end is not that of the tasks' input, which is srun's.
+// feed forwards standard input once all nodes are connected. Its end does not end the tasks' input, which belongs to srun.
 func (a *attached) feed(ctx context.Context) {
 	select {
 	case <-a.all:
@@ -158,9 +158,10 @@ func (a *attached) feed(ctx context.Context) {
 	}
 }
 
-// follow waits for the end of the step, or for who wants to leave it.
+// follow waits for the end of the step, or for the user to detach.
 //
-// A signal is for sattach only, which it ends as if it were not caught: what stands between is the terminal that --pty has changed.
+// Signals are for sattach alone. They are caught only to restore the terminal that --pty has changed; sattach then ends as if they
+// were not.
 func (a *attached) follow(ctx context.Context, c *client.Client, signals <-chan os.Signal) {
 	ended := make(chan struct{})
 	go func() {
@@ -199,7 +200,7 @@ func (a *attached) follow(ctx context.Context, c *client.Client, signals <-chan 
 	}
 }
 
-// missing names the nodes that have not connected, and gives up when there are none at all.
+// missing reports the nodes that have not connected; it returns true if none has.
 func (a *attached) missing() (none bool) {
 	var names []string
 	a.mu.Lock()
@@ -219,7 +220,7 @@ func (a *attached) missing() (none bool) {
 	return none
 }
 
-// late is for a step that ended before its nodes had heard of who attaches.
+// late handles a step that ended before its nodes learned of the attachment.
 func (a *attached) late() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -229,7 +230,7 @@ func (a *attached) late() {
 	}
 }
 
-// leave notes that nothing more is to come from a node. The lock is held.
+// leave records that a node will send nothing more. The lock is held.
 func (a *attached) leave(node int) {
 	if a.away[node] {
 		return
@@ -240,7 +241,7 @@ func (a *attached) leave(node int) {
 	}
 }
 
-// Connected is of stepio.Watcher, as are those below.
+// Connected implements stepio.Watcher, as do the methods below.
 func (a *attached) Connected(int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -249,7 +250,7 @@ func (a *attached) Connected(int) {
 	}
 }
 
-// expected is the number of nodes that connect.
+// expected is the number of nodes that will connect.
 func (a *attached) expected() (n int) {
 	for _, node := range a.step.GetNodes() {
 		if !node.GetEnded() {
@@ -304,7 +305,7 @@ func (a *attached) Ended(node int, e *msg.StepEnded) {
 
 func (a *attached) Lost(node int, err error) {
 	a.mu.Lock()
-	news := !a.away[node] && !errors.Is(err, net.ErrClosed) // what this process has closed itself
+	news := !a.away[node] && !errors.Is(err, net.ErrClosed) // unless this process has closed the connection itself
 	a.failed = a.failed || news
 	a.mu.Unlock()
 	if news {

@@ -1,5 +1,4 @@
-// Package sattach is the command that attaches to a running step: it shows the output of its tasks and passes standard
-// input on.
+// Package sattach is the command that attaches to a running step: it shows the output of its tasks and forwards standard input.
 package sattach
 
 import (
@@ -22,7 +21,7 @@ import (
 
 // options is a parsed command line.
 type options struct {
-	in, out, err       int64 // the one task that is meant; -1 = all
+	in, out, err       int64 // the only task connected; -1 = all
 	label, layout, pty bool
 	quiet              bool
 	verbose            int
@@ -123,7 +122,7 @@ func task(env *command.Env, option, value string) (int64, error) {
 	return int64(n), nil
 }
 
-// find looks a step up that runs.
+// find looks up a running step.
 func find(ctx context.Context, c *client.Client, id string) (*msg.StepRecord, error) {
 	want, err := jobid.Parse(id)
 	if err != nil || want.Step == jobid.StepNone {
@@ -153,7 +152,7 @@ func find(ctx context.Context, c *client.Client, id string) (*msg.StepRecord, er
 	return nil, missing
 }
 
-// noStep says that there is nothing to attach to.
+// noStep reports that there is nothing to attach to.
 type noStep struct {
 	code msg.Code
 	more string
@@ -161,7 +160,7 @@ type noStep struct {
 
 func (n *noStep) Error() string { return n.code.Phrase() }
 
-// refused prints why there is nothing to attach to, in Slurm's words.
+// refused prints that, in Slurm's words.
 func refused(env *command.Env, err error) int {
 	text, more := command.Phrase(err)
 	var none *noStep
@@ -175,7 +174,7 @@ func refused(env *command.Env, err error) int {
 	return env.ErrorExit()
 }
 
-// printLayout says which tasks run where.
+// printLayout prints which tasks run where.
 func printLayout(w io.Writer, s *msg.StepRecord) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Job step layout:\n\t%d tasks, %d nodes (%s)\n\n", s.GetNumTasks(), len(s.GetNodes()), s.GetNodeList())

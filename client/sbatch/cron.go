@@ -15,13 +15,13 @@ import (
 
 // CronEntry is one entry of a crontab: the options of its #SCRON lines, the variables set above it, and its command.
 type CronEntry struct {
-	Options []string // texts behind #SCRON, in order
+	Options []string // texts after #SCRON, in order
 	Vars    []string // NAME=value
 	Command string
 }
 
-// CronJob makes the submission of an entry. It runs in its owner's home, in an environment as cron makes it: nothing of the shell that
-// calls scrontab, which is another one every time, is part of it.
+// CronJob creates the submission of an entry. It runs in its owner's home with an environment like cron's: nothing from the shell
+// that calls scrontab, which may be different every time.
 func CronJob(env *command.Env, owner passwd.Account, e CronEntry) (*msg.SubmitRequest, error) {
 	word, _, _ := strings.Cut(strings.TrimSpace(e.Command), " ")
 	s := &job{env: env, name: "scrontab", req: opt.New(opt.Sbatch, owner.Home, env.Now(), os.ReadFile)}
@@ -49,7 +49,7 @@ func CronJob(env *command.Env, owner passwd.Account, e CronEntry) (*msg.SubmitRe
 	return &msg.SubmitRequest{Spec: spec, Script: s.script, Env: vars.Vars}, nil
 }
 
-// cronOptions reads the #SCRON lines as #SBATCH lines are read.
+// cronOptions reads #SCRON lines like #SBATCH lines.
 func (s *job) cronOptions(lines []string) error {
 	script := "#!/bin/sh\n"
 	for _, l := range lines {

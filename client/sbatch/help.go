@@ -13,7 +13,7 @@ func usage() string {
 		"executable [args...]")
 }
 
-// Page is what sbatch says of itself.
+// Page describes sbatch.
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: sbatch [OPTIONS] [executable [args...]]",

@@ -16,11 +16,11 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// loginTimeoutS bounds the login shell when --get-user-env names no other time (sbatch(1)).
+// loginTimeoutS is the default timeout of the login shell for --get-user-env (sbatch(1)).
 const loginTimeoutS = 8
 
-// loginEnvironment is what a login shell of the user has in its environment, as "su - USER -c env" shows it. When the shell
-// does not answer in time, what every login has is given, with the error.
+// loginEnvironment returns the environment of the user's login shell, as "su - USER -c env" prints it. If the shell does not answer
+// in time, it returns the variables of every login, and an error.
 func loginEnvironment(ctx context.Context, user passwd.Account, option string) ([]string, error) {
 	least := []string{"HOME=" + user.Home, "USER=" + user.Name, "LOGNAME=" + user.Name, "SHELL=" + user.Shell,
 		"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"}
@@ -43,7 +43,7 @@ func loginEnvironment(ctx context.Context, user passwd.Account, option string) (
 		endDescendants()
 	}
 	if vars == nil && noLogin(user.Shell) {
-		return least, nil // there is no other login environment
+		return least, nil // there is no login environment
 	}
 	if vars == nil {
 		if err == nil {
@@ -54,8 +54,8 @@ func loginEnvironment(ctx context.Context, user passwd.Account, option string) (
 	return vars, nil
 }
 
-// endDescendants kills what a login that has failed has left: su(1) gives the shell a session of its own, and does not end what that one
-// waits for. This process is their subreaper: those whose parent has ended are its children.
+// endDescendants kills the processes left by a failed login: su(1) gives the shell a session of its own and does not kill the
+// processes that the shell waits for. This process is their subreaper, so orphans become its children.
 func endDescendants() {
 	for range 1000 { // something may fork as fast as it is killed
 		pids := descendants(os.Getpid())
@@ -77,7 +77,7 @@ func descendants(root int) (below []int) {
 	for _, d := range list {
 		pid, _ := strconv.Atoi(d.Name())
 		raw, _ := os.ReadFile("/proc/" + d.Name() + "/stat")
-		// "PID (NAME) STATE PARENT …", and the name may hold anything
+		// "PID (NAME) STATE PARENT …", where the name may contain anything
 		if f := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:]); pid > 0 && len(f) > 1 {
 			parent, _ := strconv.Atoi(string(f[1]))
 			children[parent] = append(children[parent], pid)
@@ -90,7 +90,7 @@ func descendants(root int) (below []int) {
 	return below
 }
 
-// noLogin: an account that nobody logs in to has nothing to lose.
+// noLogin reports whether the account cannot log in, so that a failed login is not an error.
 func noLogin(shell string) bool {
 	switch filepath.Base(shell) {
 	case "nologin", "false", "true":
@@ -99,7 +99,7 @@ func noLogin(shell string) bool {
 	return false
 }
 
-// mark separates the environment from what the user's login files print.
+// mark separates the environment from the output of the user's login files.
 const mark = "_SLUICE_ENVIRONMENT_"
 
 func loginCommand(ctx context.Context, user passwd.Account, mode string) *exec.Cmd {

@@ -25,8 +25,8 @@ import (
 
 // Main submits a batch script: a file, standard input, or the command of --wrap.
 //
-// Options come from the script, then the environment, then argv, each overriding the one before. Nothing is asked of the
-// controller before everything that can be refused here has been looked at.
+// Options come from the script, then the environment, then argv, each overriding the previous ones. The controller is not contacted
+// before all local checks have passed.
 func Main(env *command.Env, args []string) int {
 	hits, rest, err := env.Scan(opt.Names(opt.Sbatch), args, false)
 	if err != nil {
@@ -47,7 +47,7 @@ func Main(env *command.Env, args []string) int {
 	return s.submit(context.Background())
 }
 
-// job is one run of sbatch.
+// job is one invocation of sbatch.
 type job struct {
 	env  *command.Env
 	hits []opt.Hit
@@ -55,10 +55,10 @@ type job struct {
 
 	req     *opt.Request
 	script  []byte
-	name    string // what messages call the script
+	name    string // the script's name for messages
 	path    string // absolute, "" for stdin and --wrap
 	environ []string
-	unread  []string // directives of other batch systems that mean nothing here
+	unread  []string // directives of other batch systems without an equivalent
 	id      string   // request id
 }
 
@@ -69,8 +69,7 @@ func (s *job) prepare() error {
 		return fmt.Errorf("cannot find the current directory: %w", err)
 	}
 	s.req = opt.New(opt.Sbatch, dir, s.env.Now(), os.ReadFile)
-	// argv is looked at before the script is read, because it may come from a terminal; the result is thrown away, because
-	// argv has the last word.
+	// Check argv before reading the script, which may come from a terminal. The result is discarded, because argv is applied last.
 	if err := s.apply(opt.CommandLine, s.hits); err != nil {
 		return err
 	}
@@ -139,7 +138,8 @@ func (s *job) readFile(dir, work string) error {
 	return nil
 }
 
-// searchDirs: the folder of --chdir goes before the current one (sbatch(1), SCRIPT PATH RESOLUTION).
+// searchDirs returns the directories to search for the script: that of --chdir before the current one (sbatch(1), SCRIPT PATH
+// RESOLUTION).
 func (s *job) searchDirs(dir, work string) []string {
 	chdir, given := s.last("chdir")
 	if !given {
@@ -154,10 +154,10 @@ func (s *job) searchDirs(dir, work string) []string {
 	return []string{chdir, dir}
 }
 
-// openScript looks for the script in dirs, then in PATH unless its name has a slash. When there is none, f is nil and path is what
-// was found and cannot be read, or the name.
+// openScript searches for the script in dirs, then in PATH unless its name has a slash. If it fails, f is nil, and path is the
+// unreadable file or the name.
 func openScript(name string, dirs []string, searchPath string) (path string, f *os.File, why string) {
-	near := len(dirs) // of the others, which come from PATH, nobody wants to know why they cannot be read
+	near := len(dirs) // errors of the directories in PATH are not reported
 	if filepath.IsAbs(name) {
 		dirs = []string{""}
 	} else if !strings.Contains(name, "/") {
@@ -233,7 +233,7 @@ func (s *job) merge() error {
 	return s.req.Finish()
 }
 
-// stray is what may be wrong with words of a directive that belong to no option.
+// stray guesses what is wrong with words of a directive that belong to no option.
 func stray(words, rest []string) string {
 	switch {
 	case slices.Contains(words, "="):
@@ -244,7 +244,7 @@ func stray(words, rest []string) string {
 	return ""
 }
 
-// translated are the directives of other batch systems, unless they are to be ignored.
+// translated returns the directives of other batch systems, unless these are to be ignored.
 func (s *job) translated() []batchscript.Directive {
 	if _, given := s.last("ignore-pbs"); given {
 		return nil
@@ -257,7 +257,7 @@ func (s *job) translated() []batchscript.Directive {
 	return found
 }
 
-// fatalFault: Slurm calls a directive that cannot be cut into words fatal.
+// fatalFault makes the error fatal, as Slurm does for a directive that cannot be split into words.
 func fatalFault(err error) error {
 	if f, ok := err.(*batchscript.Fault); ok {
 		return &opt.ValueError{Lines: f.Lines, Hint: f.Hint, Exit: 1, Fatal: true}
@@ -274,7 +274,7 @@ func (s *job) apply(source opt.Source, hits []opt.Hit) error {
 	return nil
 }
 
-// complete adds to the specification what comes from the submitting process.
+// complete adds properties of the submitting process to the specification.
 func (s *job) complete() error {
 	spec := s.req.Spec
 	if spec.Name == "" {
@@ -304,7 +304,7 @@ func (s *job) complete() error {
 	return err
 }
 
-// umask is the mask of this process, or the one that SLURM_UMASK says instead (sbatch(1)).
+// umask returns the mask of this process, or SLURM_UMASK (sbatch(1)).
 func (s *job) umask() uint32 {
 	if n, err := strconv.ParseUint(s.env.Getenv("SLURM_UMASK"), 8, 32); err == nil && n <= 0o777 {
 		return uint32(n)
@@ -312,12 +312,12 @@ func (s *job) umask() uint32 {
 	return submission.Umask()
 }
 
-// checkClusters: there is one cluster, and -M may name it.
+// checkClusters accepts -M only for the one cluster.
 func (s *job) checkClusters() error {
 	return s.env.CheckClusters(s.req.Clusters)
 }
 
-// identity fills uid and gid for --uid and --gid, which only root may use for others.
+// identity sets uid and gid for --uid and --gid, which only root may use for others.
 func (s *job) identity() error {
 	if s.req.UID == "" && s.req.GID == "" {
 		return nil
@@ -353,7 +353,7 @@ func (s *job) identity() error {
 	return nil
 }
 
-// target is the account that the job runs as.
+// target is the account under which the job runs.
 func (s *job) target() passwd.Account {
 	if s.req.UID != "" {
 		if a, ok := passwd.User(s.req.UID); ok {
@@ -363,11 +363,11 @@ func (s *job) target() passwd.Account {
 	return passwd.Self()
 }
 
-// buildEnvironment makes the job's environment (sbatch(1), --export, --export-file, --get-user-env).
+// buildEnvironment builds the job's environment (sbatch(1), --export, --export-file, --get-user-env).
 func (s *job) buildEnvironment() error {
 	spec := s.req.Spec
 	if s.req.Given("export-file") {
-		spec.ExportEnv = "" // the file says it all
+		spec.ExportEnv = "" // the file replaces it
 		vars, err := readExportFile(s.req.ExportFile)
 		if err != nil {
 			return &opt.ValueError{Lines: []string{"Could not open user environment file " + s.req.ExportFile}, Hint: err.Error()}
@@ -378,7 +378,7 @@ func (s *job) buildEnvironment() error {
 	e := submission.Exported(s.env.Environ, x)
 	if x.Login || s.req.UserEnvGiven {
 		vars, err := loginEnvironment(context.Background(), s.target(), s.req.UserEnv)
-		if err != nil && !s.req.Quiet && (s.req.UserEnvGiven || s.req.Verbose > 0) { // of --export=NONE a real sbatch says nothing
+		if err != nil && !s.req.Quiet && (s.req.UserEnvGiven || s.req.Verbose > 0) { // a real sbatch is silent with --export=NONE
 			s.env.Infof("%v; only HOME, USER, SHELL and PATH are set", err)
 		}
 		e.Add(vars)
@@ -387,7 +387,7 @@ func (s *job) buildEnvironment() error {
 	return s.useEnvironment(e)
 }
 
-// useEnvironment adds what sbatch itself sets (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
+// useEnvironment adds sbatch's own variables (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
 func (s *job) useEnvironment(e *submission.Environment) error {
 	spec := s.req.Spec
 	e.Set("SLURM_SUBMIT_DIR", s.req.Dir)
@@ -404,7 +404,7 @@ func (s *job) useEnvironment(e *submission.Environment) error {
 	return e.Check()
 }
 
-// readExportFile reads NAME=value, each ended by NUL, from a file or from a descriptor from 3 up.
+// readExportFile reads NAME=value, each terminated by NUL, from a file or from a descriptor from 3 up.
 func readExportFile(name string) ([]string, error) {
 	var f *os.File
 	if fd, ok := passwd.Decimal([]byte(name)); ok {
@@ -426,16 +426,16 @@ func readExportFile(name string) ([]string, error) {
 	return strings.Split(string(data), "\x00"), nil
 }
 
-// listChoices answers --gres=help and --hint=help.
+// listChoices handles --gres=help and --hint=help.
 func (s *job) listChoices() int {
 	if s.req.HintHelp {
 		fmt.Fprint(s.env.Stdout, opt.HintHelp)
-		return 1 // as Slurm: no job was submitted
+		return 1 // as in Slurm: no job was submitted
 	}
 	return s.listGres(context.Background())
 }
 
-// explain prints the options in force (-v) and those without effect.
+// explain prints the options in effect (-v) and those without effect.
 func (s *job) explain() {
 	for _, o := range s.req.NotAllowed {
 		s.env.Errorf("Ignoring %s since it's not allowed by configuration (AllowSpecResourcesUsage = No)", o)
@@ -468,7 +468,7 @@ func (s *job) explain() {
 	})
 	s.env.Infof(line)
 	s.env.Infof("end of defined options")
-	if s.req.PropagateGiven { // else PropagateResourceLimits of slurm.conf decides
+	if s.req.PropagateGiven { // otherwise PropagateResourceLimits of slurm.conf decides
 		for _, l := range s.req.Spec.Rlimits {
 			s.debug(2, "debug:  propagating RLIMIT_%s=%d", opt.RlimitName(l.Resource), l.Soft)
 		}
@@ -477,7 +477,7 @@ func (s *job) explain() {
 	s.debug(2, "debug:  propagating UMASK=%04o", s.req.Spec.Umask)
 }
 
-// debug prints what a real sbatch says too where -v is given so often on the command line, and not -Q.
+// debug prints messages of a real sbatch for the given number of -v on the command line, unless -Q was given.
 func (s *job) debug(level int, format string, args ...any) {
 	for _, h := range s.hits {
 		if opt.Options[h.Index].Long == "verbose" {
@@ -489,13 +489,13 @@ func (s *job) debug(level int, format string, args ...any) {
 	}
 }
 
-// quiet: nothing is to be said of what is accepted. A program that asked for the bare id may read both streams as one.
+// quiet reports whether to print nothing about accepted options. A program that requested the bare id may read both streams as one.
 func (s *job) quiet() bool {
 	return s.req.Quiet || s.req.Parsable && s.req.Verbose == 0 && !command.IsTerminal(s.env.Stderr)
 }
 
-// overlooked says which options the user has written and sbatch has not read. Directives behind the first command are lost for certain.
-// The others may be meant as they are - a comment, an argument of the script - so only somebody at a terminal is told of them.
+// overlooked reports options that the user wrote but sbatch did not read. Directives after the first command are certainly lost.
+// The others may be intentional (a comment, an argument of the script), so they are reported only on a terminal.
 func (s *job) overlooked() {
 	if s.quiet() || s.req.WrapGiven {
 		return

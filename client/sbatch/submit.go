@@ -17,15 +17,15 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// retryS is how long sbatch goes on when the controller goes away in the middle: a restart takes less.
+// retryS is how long sbatch continues if the controller goes away in the middle; a restart takes less.
 const retryS = submission.RetryS
 
-// sender is the way to the controller.
+// sender returns the sender for the submission.
 func (s *job) sender() *submission.Sender {
 	return &submission.Sender{Env: s.env, Once: s.req.TestOnly}
 }
 
-// submit sends the job and prints what became of it.
+// submit sends the job and prints the result.
 func (s *job) submit(ctx context.Context) int {
 	c, reply, err := s.sender().Submit(ctx, s.request())
 	if err != nil {
@@ -48,14 +48,14 @@ func (s *job) submit(ctx context.Context) int {
 	return 0
 }
 
-// lead prints what comes before the failure, line by line: job_submit.lua may say several.
+// lead prints the lines before the error; job_submit.lua may give several.
 func (s *job) lead(text string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		s.env.Errorf("%s", line)
 	}
 }
 
-// failed prints why there is no job.
+// failed reports why there is no job.
 func (s *job) failed(err error) int {
 	text, more := command.Phrase(err)
 	var connect *client.ConnectError
@@ -75,7 +75,7 @@ func (s *job) failed(err error) int {
 		} else if problem.GetCode() == uint32(msg.CodeInvalidPartition) && s.req.Spec.Partition != "" {
 			s.env.Errorf("invalid partition specified: %s", s.req.Spec.Partition)
 		}
-		if problem.GetCode() == uint32(msg.CodeInvalidGres) { // Slurm's sbatch finds this out by itself
+		if problem.GetCode() == uint32(msg.CodeInvalidGres) { // Slurm's sbatch detects this itself
 			s.env.Errorf("%s", text)
 			break
 		}
@@ -83,7 +83,7 @@ func (s *job) failed(err error) int {
 	}
 	switch {
 	case more != "" && s.req.TestOnly:
-		s.env.Infof("%s", more) // as Slurm's answer, which is no error of the command
+		s.env.Infof("%s", more) // Slurm's answer, not an error of the command
 	case more != "":
 		s.env.Errorf("%s", more)
 	}
@@ -98,7 +98,7 @@ func (s *job) printForecast(r *msg.SubmitReply) {
 func (s *job) printID(r *msg.SubmitReply) {
 	id := fmt.Sprint(r.JobId)
 	switch cluster := s.req.Clusters; {
-	case s.req.Quiet: // also with --parsable
+	case s.req.Quiet: // even with --parsable
 	case s.req.Parsable && cluster != "":
 		fmt.Fprintf(s.env.Stdout, "%s;%s\n", id, s.env.ClusterName())
 	case s.req.Parsable:
@@ -110,8 +110,8 @@ func (s *job) printID(r *msg.SubmitReply) {
 	}
 }
 
-// wait returns when the job has ended, with its exit code; 1 for a signal and for an end that was not the script's own
-// (sbatch(1), --wait). The job goes on without the controller, and so does the waiting.
+// wait returns when the job has ended, with its exit code; 1 for a signal and for an end that was not the script's own (sbatch(1),
+// --wait). While the controller is away, the job runs on and wait keeps waiting.
 func (s *job) wait(ctx context.Context, c *client.Client, job uint32) int {
 	heard := s.env.Now()
 	for pause := 50 * time.Millisecond; ; {
@@ -148,7 +148,7 @@ func waitCode(job *msg.JobRecord) int {
 	return 1
 }
 
-// listGres prints the generic resources that nodes have, for --gres=help.
+// listGres prints the nodes' generic resources, for --gres=help.
 func (s *job) listGres(ctx context.Context) int {
 	c, err := s.env.Dial(ctx)
 	if err != nil {

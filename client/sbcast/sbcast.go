@@ -28,7 +28,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/version"
 )
 
-// exitFatal is what a real sbcast returns where it cannot begin.
+// exitFatal is the exit code of a real sbcast that cannot begin.
 const exitFatal = 255
 
 // Main copies a file.
@@ -60,7 +60,7 @@ func Main(env *command.Env, args []string) int {
 
 const defaultBlock = 8 << 20
 
-// sbcast is one run.
+// sbcast is one invocation.
 type sbcast struct {
 	env                             *command.Env
 	compress, force, preserve, libs bool
@@ -68,7 +68,7 @@ type sbcast struct {
 	fanout, timeoutS, verbose       int
 	blockBytes                      int64
 	job                             string
-	given                           bool // it has been
+	given                           bool // a job id was given
 	source, dest                    string
 }
 
@@ -85,7 +85,7 @@ func (s *sbcast) read(hits []opt.Hit) {
 	}
 }
 
-// set takes an option in, or what its variable says; as says which.
+// set applies an option or its variable; as names which.
 func (s *sbcast) set(option, as, value string, given bool) {
 	switch option {
 	case "compress":
@@ -122,7 +122,7 @@ func (s *sbcast) set(option, as, value string, given bool) {
 	}
 }
 
-// atoi is that of the C library, as Slurm reads these numbers: what is none is 0.
+// atoi is that of the C library, with which Slurm reads these numbers: invalid ones are 0.
 func atoi(s string) int {
 	end := 0
 	for end < len(s) && s[end] >= '0' && s[end] <= '9' && end < len("999999999") {
@@ -148,7 +148,7 @@ func blockSize(s string) (int64, bool) {
 	return n, true
 }
 
-// names takes the two files. What a real sbcast says of them, it says without its name in front.
+// names reads the two file names. Like a real sbcast it reports errors without the command's name in front.
 func (s *sbcast) names(words []string) (exit int) {
 	if len(words) != 2 {
 		fmt.Fprintf(s.env.Stderr, "Need two file names, have %d names\nTry \"sbcast --help\" for more information\n", len(words))
@@ -205,7 +205,7 @@ func (s *sbcast) run(ctx context.Context) int {
 	return s.exit(err)
 }
 
-// exit is the exit code: as that of a real sbcast, the errno of a node that has failed.
+// exit is the exit code: as for a real sbcast, the errno of a failed node.
 func (s *sbcast) exit(err error) int {
 	var failure *bcast.Failure
 	var interrupted *submission.Interrupted
@@ -225,9 +225,9 @@ func (s *sbcast) exit(err error) int {
 	return s.lookupFailed(err)
 }
 
-// find looks up the nodes of the job, or the step.
+// find looks up the nodes of the job or step.
 func (s *sbcast) find(ctx context.Context, to *bcast.Job) (exit int) {
-	s.job = strings.TrimSuffix(s.job, "+0") // of any job
+	s.job = strings.TrimSuffix(s.job, "+0") // valid for any job
 	if strings.Contains(s.job, "+") {
 		s.env.Errorf("--jobid=%s: there are no heterogeneous jobs here", s.job)
 		return exitFatal
@@ -259,7 +259,7 @@ func (s *sbcast) lookupFailed(err error) int {
 	return exitFatal
 }
 
-// nodes are those of a job, or of one of its steps.
+// nodes returns the nodes of a job, or of one of its steps.
 func nodes(ctx context.Context, c *client.Client, id jobid.ID) (names []string, err error) {
 	reply, err := c.WaitAllocation(ctx, &msg.WaitAllocationRequest{JobId: id.Job})
 	if err != nil {
@@ -297,7 +297,7 @@ func nodes(ctx context.Context, c *client.Client, id jobid.ID) (names []string, 
 	return nil, &opt.ValueError{Lines: []string{"Invalid job id specified"}}
 }
 
-// describe says with -v what is in force.
+// describe prints the options in effect, with -v.
 func (s *sbcast) describe() {
 	if s.verbose == 0 {
 		return

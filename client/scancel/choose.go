@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-hpc/sluice/client/view"
 )
 
-// choose asks about each job (-i) and looks at what the controller does not filter by. It returns the ids to cancel, and a refusal
-// for each named job that is not there. Tasks and steps that were named are asked about, and cancelled, as they were named: a record
-// of an array that waits holds others, too.
+// choose asks about each job (-i) and applies filters that the controller does not have. It returns the ids to cancel, and an error
+// for each named job that does not exist. Named tasks and steps are confirmed and cancelled under the given name, because the
+// record of a pending array also has other tasks.
 func (c *cancellation) choose(ctx context.Context, conn *client.Client) (chosen []string, missing []*msg.JobOutcome, err error) {
 	jobs, err := c.candidates(ctx, conn)
 	if err != nil {
@@ -50,7 +50,7 @@ func (c *cancellation) choose(ctx context.Context, conn *client.Client) (chosen 
 	return chosen, missing, nil
 }
 
-// candidates are the jobs that match the filters, of those named when some are.
+// candidates returns the jobs that match the filters, restricted to the named ones, if any.
 func (c *cancellation) candidates(ctx context.Context, conn *client.Client) ([]*msg.JobRecord, error) {
 	req := *c.filter
 	for _, id := range c.ids {
@@ -75,7 +75,7 @@ func (c *cancellation) candidates(ctx context.Context, conn *client.Client) ([]*
 	}
 }
 
-// recordName is what users call a record: "12", "12_3", "12_[4-9]".
+// recordName formats the id of a record for users: "12", "12_3", "12_[4-9]".
 func recordName(j *msg.JobRecord) string {
 	switch {
 	case j.GetArrayTasks() != "":

@@ -47,7 +47,7 @@ const usage = `Usage: scancel [-A account] [--batch] [--full] [--interactive] [-
                [job_id[_array_id][.step_id]]
 `
 
-// Page is what the command says of itself.
+// Page describes the command.
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: scancel [OPTIONS] [job_id[_array_id][.step_id]] ...",

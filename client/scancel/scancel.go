@@ -20,11 +20,11 @@ import (
 	"github.com/sluice-hpc/sluice/internal/version"
 )
 
-// Main cancels or signals jobs: those named, those that match filters, or both. The controller applies the filters, so
-// that one call does it all and no job can slip between a listing and its cancellation.
+// Main cancels or signals jobs: those named, those that match filters, or both. The controller applies the filters, so that a
+// single call does everything and no job can slip between a listing and its cancellation.
 //
-// What is printed and returned follows a real scancel: without filter, signal or step, a job that is unknown or has ended is
-// no error unless -v asks.
+// Output and exit code follow a real scancel: without filter, signal or step, an unknown or finished job is not an error unless -v
+// is given.
 func Main(env *command.Env, args []string) int {
 	hits, rest, err := env.Scan(command.NamesOf(Options[:]), args, true)
 	if err != nil {
@@ -54,12 +54,12 @@ func Main(env *command.Env, args []string) int {
 	return c.run(context.Background())
 }
 
-// cancellation is one run of scancel.
+// cancellation is one invocation of scancel.
 type cancellation struct {
 	env     *command.Env
 	ids     []string
 	filter  *msg.JobsRequest
-	filters map[string]string // as printed: partition → debug; of several the last counts
+	filters map[string]string // for messages: partition → debug; the last of several
 	wckey   string
 	steps   bool // an id names a step
 
@@ -111,7 +111,7 @@ func (c *cancellation) read(hits []opt.Hit, rest []string) error {
 	return nil
 }
 
-// saysTrue reads a variable that switches an option on; what is neither true nor false is named, and switches nothing.
+// saysTrue reads a variable that enables an option; it reports other values than true or false and ignores them.
 func (c *cancellation) saysTrue(name, value string) bool {
 	switch strings.ToLower(value) {
 	case "t", "true":
@@ -181,7 +181,7 @@ func (c *cancellation) setFlag(long string) {
 	}
 }
 
-// one takes the value of a filter: one name, as of scancel(1), and no list.
+// one stores the value of a filter: a single name, not a list (scancel(1)).
 func (c *cancellation) one(name, value string) []string {
 	c.filters[name] = value
 	return []string{value}
@@ -206,7 +206,7 @@ func (c *cancellation) setNodes(value string) error {
 
 const cancelStates = "Valid job states are PENDING, RUNNING, and SUSPENDED"
 
-// setState takes the states that scancel(1) knows for -t; finished ones are accepted and match nothing.
+// setState reads the states of scancel(1), -t; finished ones are valid and match nothing.
 func (c *cancellation) setState(value string) error {
 	for n, long := range msg.JobState_name {
 		name := strings.TrimPrefix(long, "JOB_")
@@ -216,7 +216,7 @@ func (c *cancellation) setState(value string) error {
 			return nil
 		}
 	}
-	if _, _, ok := format.ParseJobState(value); ok { // a flag, or the short name of an end: no active job is just that
+	if _, _, ok := format.ParseJobState(value); ok { // a flag, or the short name of a final state: no active job has that as its state
 		c.filter.States = []msg.JobState{msg.JobState_JOB_COMPLETED}
 		c.filters["state"] = strings.ToUpper(value)
 		return nil
@@ -246,7 +246,7 @@ func (c *cancellation) setUser(value string) error {
 	return nil
 }
 
-// quietly: in the plain form a job that is not there any more is no error.
+// quietly reports whether missing jobs are not an error, which is so in the plain form of the command.
 func (c *cancellation) quietly() bool {
 	return len(c.filters) == 0 && c.signal == 0 && !c.batch && !c.interactive && !c.steps
 }
@@ -269,7 +269,7 @@ func (c *cancellation) run(ctx context.Context) int {
 	req := &msg.CancelJobsRequest{Ids: c.ids, Filter: c.filter, ByFilter: len(c.filters) > 0, Signal: c.signal, Batch: c.batch,
 		Full: c.full}
 	if c.batch && c.signal == 0 {
-		req.Signal = signalKill // scancel(1): without -s the signal is SIGKILL, and -b keeps it to the batch shell
+		req.Signal = signalKill // scancel(1): without -s the signal is SIGKILL, and -b restricts it to the batch shell
 	}
 	var missing []*msg.JobOutcome
 	if c.interactive || c.wckey != "" {
@@ -290,7 +290,7 @@ func (c *cancellation) run(ctx context.Context) int {
 
 const signalKill = 9
 
-// What Slurm says to --sibling where there is no federation, and the exit code that goes with it.
+// Slurm's message about --sibling without a federation, and the exit code.
 const (
 	notFederated     = "Not a valid federated job"
 	exitNotFederated = 191
@@ -299,7 +299,7 @@ const (
 func (c *cancellation) failed(err error) int {
 	text, more := command.Phrase(err)
 	if client.Broken(err) && len(c.ids) > 0 && len(c.filters) == 0 {
-		for _, id := range c.ids { // each is a call of its own in Slurm
+		for _, id := range c.ids { // Slurm makes a call for each
 			c.env.Errorf("Kill job error on job id %s: %s", id, text)
 		}
 	} else {
@@ -311,7 +311,7 @@ func (c *cancellation) failed(err error) int {
 	return c.env.ErrorExit()
 }
 
-// report prints what was done and what could not be.
+// report prints the results and errors.
 func (c *cancellation) report(outcomes []*msg.JobOutcome) int {
 	exit := 0
 	if c.verbose > 0 {
@@ -335,13 +335,13 @@ func (c *cancellation) report(outcomes []*msg.JobOutcome) int {
 	return exit
 }
 
-// matched tells the outcome of a job that the filters took from that of an id that names none.
+// matched distinguishes the outcome of a job selected by filters from that of an unknown id.
 func matched(o *msg.JobOutcome) bool {
 	return o.GetProblem() == nil || o.GetOfStep() || o.GetProblem().GetCode() != uint32(msg.CodeInvalidJobID)
 }
 
-// exitOf is 1 for a job that does not exist or has ended; else Slurm's scancel exits with the number of its error, in one byte, the highest
-// of several.
+// exitOf is 1 for a job that does not exist or has ended; otherwise, as in Slurm's scancel, the low byte of the error number, the
+// highest of several.
 func (c *cancellation) exitOf(p *msg.Problem) int {
 	if gone(p) {
 		return c.env.ErrorExit()
@@ -349,7 +349,7 @@ func (c *cancellation) exitOf(p *msg.Problem) int {
 	return int(p.GetCode() & 0xff)
 }
 
-// inOrder are the filters in the order in which Slurm's scancel names them.
+// inOrder returns the filters in the order of Slurm's messages.
 func (c *cancellation) inOrder() []string {
 	var list []string
 	for name, value := range c.filters {
@@ -380,7 +380,7 @@ func (c *cancellation) action(id string) string {
 	return "Terminating job " + id
 }
 
-// refusedStep prints a refusal about a step of a job that is there. Slurm names the job then.
+// refusedStep reports an error about a step of an existing job. Slurm then names the job.
 func (c *cancellation) refusedStep(id string, p *msg.Problem) {
 	job, _, _ := strings.Cut(id, ".")
 	job, _, _ = strings.Cut(job, "_")
@@ -390,10 +390,10 @@ func (c *cancellation) refusedStep(id string, p *msg.Problem) {
 	}
 }
 
-// complain prints one refusal and reports whether it counts as a failure.
+// complain reports one error and returns whether it counts as a failure.
 func (c *cancellation) complain(id string, p *msg.Problem) bool {
 	if gone(p) && c.quiet {
-		return !c.quietly() // not said, but told by the exit code
+		return !c.quietly() // no message, only an exit code
 	}
 	if gone(p) && c.quietly() {
 		if c.verbose > 0 {
@@ -407,7 +407,7 @@ func (c *cancellation) complain(id string, p *msg.Problem) bool {
 	}
 	text := p.GetPhrase()
 	if gone(p) {
-		text = msg.Code(msg.CodeInvalidJobID).Phrase() // signals, steps and questions are for jobs that are there
+		text = msg.Code(msg.CodeInvalidJobID).Phrase() // signals, steps and questions require an existing job
 	}
 	c.env.Errorf("Kill job error on %s id %s: %s", kind, id, text)
 	if d := command.Diagnosis(p); d != "" && !gone(p) {
@@ -416,7 +416,7 @@ func (c *cancellation) complain(id string, p *msg.Problem) bool {
 	return true
 }
 
-// gone tells whether a job is refused because it has ended or never was.
+// gone reports whether the job has ended or never existed.
 func gone(p *msg.Problem) bool {
 	return p.GetCode() == uint32(msg.CodeInvalidJobID) || p.GetCode() == uint32(msg.CodeAlreadyDone)
 }

@@ -17,19 +17,18 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// assocFilter is what follows scontrol show assoc_mgr: whom it is about, and which kinds of records.
+// assocFilter has the arguments of scontrol show assoc_mgr: whom to show, and which kinds of records.
 type assocFilter struct {
 	users, accounts, qos       []string
 	withAssocs, withQOS, withU bool
 }
 
-// isAssocMgr reports whether a word means the entity assoc_mgr, the one that takes several words behind it.
+// isAssocMgr reports whether a word means the entity assoc_mgr, the only one that takes several arguments.
 func isAssocMgr(word string) bool {
 	return len(word) > 1 && len(word) <= len("assoc_mgr") && strings.EqualFold(word, "assoc_mgr"[:len(word)])
 }
 
-// assocMgr is scontrol show assoc_mgr [users=…] [accounts=…] [qos=…] [flags=assoc|users|qos]: who has shares of what, what is in use
-// and what was used.
+// assocMgr is scontrol show assoc_mgr [users=…] [accounts=…] [qos=…] [flags=assoc|users|qos]: shares, current use and past usage.
 func (s *show) assocMgr(args []string) int {
 	f, code, ok := s.assocFilter(args)
 	if !ok {
@@ -126,7 +125,7 @@ func (f *assocFilter) named(user string) bool {
 	return len(f.users) == 0 || slices.Contains(f.users, user)
 }
 
-// wants: the records of accounts are shown whichever users are asked for.
+// wants reports whether to show a node. Records of accounts are shown whichever users are requested.
 func (f *assocFilter) wants(n *shares.Node) bool {
 	return (n.User == "" || f.named(n.User)) && (len(f.accounts) == 0 || slices.Contains(f.accounts, n.Account))
 }
@@ -139,15 +138,15 @@ func appendUser(b []byte, name string, uid uint32) []byte {
 	return fmt.Appendf(b, "UserName=%s(%d) DefAccount=%s DefWckey=%s AdminLevel=%s\n", format.Escape(name), uid, shares.Root, key, level)
 }
 
-// load is what jobs of one user and account have now.
+// load is the current load of the jobs of one user and account.
 type load struct {
 	running, submitted, accruing int
 	tres                         map[string]uint64
 }
 
-type loads map[string]*load // by account and uid, "ACCOUNT UID"; accounts, "ACCOUNT"; QOS, "/QOS"
+type loads map[string]*load // by "ACCOUNT UID", for accounts "ACCOUNT", for QOS "/QOS"
 
-// inUse counts the jobs that wait and run. Those of a partition with a QOS count for it, too.
+// inUse counts pending and running jobs. A partition's QOS counts the jobs in the partition, too.
 func inUse(ctx context.Context, c *client.Client, fc *format.Context, parts []*msg.PartitionRecord) (loads, error) {
 	l, qosOf := loads{}, map[string]string{}
 	for _, p := range parts {
@@ -203,7 +202,7 @@ func (s *show) appendAssoc(b []byte, n *shares.Node, now loads, all *allLimits, 
 	switch {
 	case n.User != "":
 		uid := n.UID
-		if known, ok := passwd.UID(n.User); ok { // also of somebody who has used nothing yet
+		if known, ok := passwd.UID(n.User); ok { // even for a user without usage
 			uid = known
 		}
 		user = fmt.Sprintf("%s(%d)", format.Escape(n.User), uid)
@@ -236,7 +235,7 @@ func (s *show) appendAssoc(b []byte, n *shares.Node, now loads, all *allLimits, 
 	return append(b, s.line(block)...)
 }
 
-// max is a limit and what is used under it; nothing where there is none.
+// max formats a limit and its current use; empty if there is no limit.
 func (l limits) max(name string, used int) string {
 	if most := l.or(name, ""); most != "" {
 		return fmt.Sprintf("%s(%d)", most, used)
@@ -244,7 +243,7 @@ func (l limits) max(name string, used int) string {
 	return ""
 }
 
-// perJob are the lines about limits of one job.
+// perJob returns the lines about limits per job.
 func (l limits) perJob(resources []string) (text string) {
 	for _, line := range [...][2]string{{"MaxTRESPJ", "MaxTRESPerJob"}, {"MaxTRESPN", "MaxTRESPerNode"},
 		{"MaxTRESMinsPJ", "MaxTRESMinsPerJob"}} {
@@ -253,7 +252,7 @@ func (l limits) perJob(resources []string) (text string) {
 	return text
 }
 
-// vector is what a limit says of resources.
+// vector formats a limit on resources.
 func (l limits) vector(name string, resources []string) string {
 	var list []string
 	for _, tres := range resources {
@@ -264,7 +263,7 @@ func (l limits) vector(name string, resources []string) string {
 	return strings.Join(list, ",")
 }
 
-// grpTRES are the lines about resources: in use, minutes used, minutes that running jobs may still use. N stands for no limit.
+// grpTRES returns the lines about resources: in use, minutes used, minutes that running jobs may still use. N means no limit.
 func grpTRES(used, left map[string]float64, l *load, set limits, resources []string) string {
 	var now, mins, run []string
 	for _, name := range resources {
@@ -276,7 +275,7 @@ func grpTRES(used, left map[string]float64, l *load, set limits, resources []str
 		strings.Join(run, ",") + "\n"
 }
 
-// appendQOS appends the QOS that are asked for.
+// appendQOS appends the requested QOS.
 func (s *show) appendQOS(b []byte, f assocFilter, gap string, now loads, all []*msg.QosRecord, reply *msg.AccountUsageReply) []byte {
 	b = append(b, gap...)
 	none := true
@@ -320,10 +319,10 @@ func (s *show) qosRecord(q *msg.QosRecord, l *load, reply *msg.AccountUsageReply
 	return strings.Replace(text, "MinPrioThresh= ", "MinPrioThresh=  ", 1)
 }
 
-// limits are the numbers of a record.
+// limits are the numeric settings of a record.
 type limits []*msg.PolicyValue
 
-// of is a limit as it is shown; N where there is none.
+// of formats a limit; N if there is none.
 func (l limits) of(name, tres string) string {
 	for _, v := range l {
 		switch {
@@ -337,7 +336,7 @@ func (l limits) of(name, tres string) string {
 	return "N"
 }
 
-// or is a limit, and something else where there is none.
+// or returns a limit, or none if there is none.
 func (l limits) or(name, none string) string {
 	if most := l.of(name, ""); most != "N" {
 		return most
@@ -345,14 +344,14 @@ func (l limits) or(name, none string) string {
 	return none
 }
 
-// allLimits are those of associations, by number, and the QOS in the order of their numbers; and the default accounts of users.
+// allLimits has the limits of associations, by id, the QOS in the order of ids, and the default accounts of users.
 type allLimits struct {
 	assoc    map[int64]limits
 	qos      []*msg.QosRecord
 	defaults map[string]string
 }
 
-// inherited are the limits of an association and of the accounts above it: the first of a kind counts.
+// inherited returns the limits of an association and of the accounts above it: the first of each kind applies.
 func (all *allLimits) inherited(n *shares.Node) (l limits) {
 	for ; n != nil; n = n.Above {
 		l = append(l, all.assoc[shares.ID(n)]...)
@@ -383,7 +382,7 @@ func loadLimits(ctx context.Context, c *client.Client) (all allLimits, err error
 	return all, err
 }
 
-// line puts a record on one line, with -o.
+// line formats a record on one line, with -o.
 func (s *show) line(block string) string {
 	if !s.opts.oneLine {
 		return block

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// setDebug is scontrol setdebug LEVEL [nodes=NODES]: how much the controller logs, or the node daemons of these nodes.
+// setDebug is scontrol setdebug LEVEL [nodes=NODES]: the log level of the controller, or of the node daemons of these nodes.
 func (c *control) setDebug(args []string) int {
 	levels := []string{"quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5"}
 	digit := len(args[0]) == 1 && args[0][0] >= '0' && args[0][0] <= '9'
@@ -49,7 +49,7 @@ func (c *control) setDebugFlags(args []string) int {
 	return c.debugExit("slurm_set_debug_flags error", err)
 }
 
-// debugExit prints what went wrong; Slurm has another word for the permission than elsewhere.
+// debugExit reports an error; Slurm's message about permissions differs from that of other commands.
 func (c *control) debugExit(failure string, err error) int {
 	switch p := client.ProblemOf(err); {
 	case err == nil:

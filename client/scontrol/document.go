@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/view"
 )
 
-// nodesDocument writes the nodes that were asked for; those that do not exist are said on standard output by the table alone, here
-// they are missing and the exit code says so.
+// nodesDocument writes the requested nodes. Nodes that do not exist are missing in the document, and the exit code reports it.
 func (s *show) nodesDocument(fc *format.Context, want []string, byName map[string]*msg.NodeRecord) int {
 	out, missing := view.NewDocument(s.env, s.opts.document, "nodes"), 0
 	out.Begin()
@@ -45,7 +44,7 @@ func (s *show) licensesDocument(list []*msg.LicenseRecord, id string) int {
 	return out.Finish(nil, func() { out.Seconds("last_update", s.env.Now().UnixNano()) })
 }
 
-// pingDocument is scontrol ping --json; the answer, or the failure, took so long.
+// pingDocument is scontrol ping --json; took is how long the answer or the failure took.
 func (c *control) pingDocument(r *msg.PingReply, took time.Duration, err error) int {
 	out := view.NewDocument(c.env, c.opts.document, "pings")
 	out.Begin()

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// hostnames prints the names of a host list one per line; without an argument that of the job it runs in.
+// hostnames prints the names of a host list one per line, by default that of the enclosing job.
 func (c *control) hostnames(args []string) int {
 	list := cmp.Or(c.env.Getenv("SLURM_JOB_NODELIST"), c.env.Getenv("SLURM_NODELIST"))
 	if len(args) > 0 {
@@ -37,7 +37,7 @@ func (c *control) hostnames(args []string) int {
 // maxHostFileBytes bounds a file of host names.
 const maxHostFileBytes = 4 << 20
 
-// hostlist folds names into one host list. A name with a slash in front is a file of names, by commas or lines.
+// hostlist folds names into one host list. A name that begins with a slash is a file of names, separated by commas or lines.
 func (c *control) hostlist(args []string, sorted bool) int {
 	if len(args) == 0 || args[0] == "" {
 		return c.fail("invalid encode argument", "expected a list of host names, or the path of a file that holds them")

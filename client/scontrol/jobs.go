@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// jobVerb makes the command of one verb of ControlJobs. Each word is a list of jobs, "jobname=NAME", or an option of the verb.
+// jobVerb returns the command for a verb of ControlJobs. Each word is a list of jobs, "jobname=NAME", or an option of the verb.
 func jobVerb(verb, failure string) func(c *control, args []string) int {
 	return func(c *control, args []string) int {
 		exit := 0
@@ -55,7 +55,7 @@ func jobVerb(verb, failure string) func(c *control, args []string) int {
 
 func isStep(id string) bool { return strings.Contains(id, ".") }
 
-// jobIDs splits a list of jobs; bad is the first element that is no job id.
+// jobIDs splits a list of jobs; bad is the first element that is not a job id.
 func jobIDs(list string) (ids []string, bad string) {
 	parsed, err := jobid.ParseList(list)
 	if err != nil || len(parsed) == 0 {
@@ -70,7 +70,7 @@ func jobIDs(list string) (ids []string, bad string) {
 	return ids, ""
 }
 
-// jobFailure are Slurm's lines about one job.
+// jobFailure returns Slurm's lines about one job.
 func jobFailure(id string, p *msg.Problem, failure string) []string {
 	lines := []string{p.GetPhrase() + " for job " + id}
 	if failure != "" {
@@ -104,17 +104,17 @@ func (c *control) control(req *msg.ControlJobsRequest) ([]*msg.JobOutcome, error
 	return reply.GetOutcomes(), err
 }
 
-// outcomes prints the refusals of a call; failure, when set, is printed once more behind them, as hold and release do. typed are the
-// ids as they were asked for: the controller answers for parts of an array when some of them refuse.
+// outcomes prints the errors of a call; failure, if set, is printed once more after them, as hold and release do. typed are the ids
+// as requested: the controller answers for parts of an array if some of them fail.
 func (c *control) outcomes(list []*msg.JobOutcome, typed []string, failure string) int {
 	exit := 0
-	refused := map[string]bool{} // arrays of which some records refused
+	refused := map[string]bool{} // arrays of which some records failed
 	for _, o := range list {
 		if array, _, ok := strings.Cut(o.GetId(), "_"); ok && o.GetProblem() != nil {
 			refused[array] = true
 		}
 	}
-	var why []string // what would help, behind all of Slurm's lines
+	var why []string // remedies, after all of Slurm's lines
 	explain := func(p *msg.Problem) {
 		if d := command.Diagnosis(p); d != "" && !slices.Contains(why, d) {
 			why = append(why, d)
@@ -141,14 +141,14 @@ func (c *control) outcomes(list []*msg.JobOutcome, typed []string, failure strin
 		explain(p)
 		if rest := list[i+1:]; failure != "" && !last && !slices.ContainsFunc(rest,
 			func(o *msg.JobOutcome) bool { return o.GetProblem() != nil }) {
-			c.fail(failure + ": No error") // what a real scontrol says of the last one
+			c.fail(failure + ": No error") // a real scontrol's message about the last one
 		}
 	}
 	c.fail(why...)
 	return exit
 }
 
-// taskOutcome prints what came of some tasks of an array, as a real scontrol does when any of them refused.
+// taskOutcome prints the outcome for some tasks of an array, as a real scontrol does if any of them failed.
 func (c *control) taskOutcome(id string, p *msg.Problem) int {
 	if p == nil {
 		c.fail(id + ": No error")
@@ -209,11 +209,11 @@ func (c *control) writeScript(id, file string) int {
 	return 0
 }
 
-// waitPause is how often wait_job looks again.
+// waitPause is the polling interval of wait_job.
 const waitPause = 500 * time.Millisecond
 
-// waitJob returns when a running job's nodes are ready (exit 0), or at once when the job does not run (exit 1), as Slurm's does for jobs
-// that have not started, too.
+// waitJob returns when a running job's nodes are ready (exit 0), or at once if the job is not running (exit 1), which as in Slurm
+// includes jobs that have not started.
 func (c *control) waitJob(args []string) int {
 	id, err := strconv.ParseUint(args[0], 10, 32)
 	if err != nil || id == 0 {
@@ -258,7 +258,7 @@ func (c *control) listJobs(req *msg.JobsRequest) ([]*msg.JobRecord, error) {
 	}
 }
 
-// completing lists the jobs that end, and where something of them is left.
+// completing lists the jobs that are ending, and the nodes where something of them is left.
 func (c *control) completing([]string) int {
 	jobs, err := c.listJobs(&msg.JobsRequest{StateFlags: msg.JobCompleting})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/opt"
 )
 
-// keywords in the order in which a beginning is looked up: "hold" before "holdu", "requeue" before "requeuehold".
+// keywords in the order in which abbreviations are looked up: "hold" before "holdu", "requeue" before "requeuehold".
 func keywords() []keyword {
 	setting := func(set func(*showOptions)) func(*control, []string) int {
 		return func(c *control, _ []string) int { set(&c.opts); return 0 }
@@ -95,7 +95,7 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "yaml", Arg: opt.Optional}, Meta: "parser", Help: "show as YAML"},
 }
 
-// Page is what scontrol says of itself.
+// Page describes scontrol.
 func Page() command.Page {
 	var verbs strings.Builder
 	verbs.WriteString("JOBS is a list of job ids by commas, or jobname=NAME; beginnings of the words are enough.\n\n")
@@ -128,7 +128,7 @@ func Page() command.Page {
 `}
 }
 
-// errorText is what a number means: one of Slurm's, or of the system's.
+// errorText returns the meaning of an error number of Slurm's or of the system.
 func errorText(n uint32) string {
 	if text := msg.NewProblem(msg.Code(n), "").GetPhrase(); text != "" {
 		return text
@@ -142,7 +142,7 @@ func errorText(n uint32) string {
 	return fmt.Sprintf("Unknown error %d", n)
 }
 
-// Words are the verbs that are completed, each with what its help says.
+// Words returns the verbs to complete, each with its help.
 func Words() (words [][2]string) {
 	for _, k := range keywords() {
 		if k.help != "" {

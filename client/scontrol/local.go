@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-hpc/sluice/conf/jobid"
 )
 
-// What scontrol says of the jobs of the host it runs on. It asks nobody: the node daemon gives each attempt a cgroup whose name says
-// whose it is, …/CLUSTER/NODE/job_ID.ATTEMPT, and the kernel says which process is in which.
+// Commands about the jobs of this host, which need no daemon: the node daemon gives each attempt a cgroup whose name identifies it,
+// …/CLUSTER/NODE/job_ID.ATTEMPT, and the kernel knows the cgroup of each process.
 
 // localProcess is one process of a job on this host.
 type localProcess struct {
@@ -28,12 +28,12 @@ type localProcess struct {
 	cluster     string
 }
 
-// isOf reports whether a process is of a cluster; "": one that is not known by name.
+// isOf reports whether a process belongs to a cluster; "" matches any.
 func (p localProcess) isOf(cluster string) bool {
 	return cluster == "" || p.cluster == "" || p.cluster == cluster
 }
 
-// localProcesses are the processes of a cluster's jobs, by job and pid. A host may be in several clusters.
+// localProcesses returns the processes of a cluster's jobs, by job and pid. A host may be in several clusters.
 func localProcesses(proc, cluster string) []localProcess {
 	dirs, _ := os.ReadDir(proc)
 	var list []localProcess
@@ -55,7 +55,8 @@ func localProcesses(proc, cluster string) []localProcess {
 	return list
 }
 
-// jobOfCgroups reads /proc/PID/cgroup. A process of a step is in the groups of its allocation, too, in hierarchies where the step has none.
+// jobOfCgroups reads /proc/PID/cgroup. In hierarchies without a cgroup for the step, a process of a step is in that of its
+// allocation.
 func jobOfCgroups(text string) (p localProcess, ok bool) {
 	for line := range strings.SplitSeq(text, "\n") {
 		parts := strings.Split(line, "/")
@@ -79,7 +80,7 @@ func jobOfCgroups(text string) (p localProcess, ok bool) {
 	return p, ok
 }
 
-// jobOfGroup reads the name of a cgroup: "job_12.1", or "job_12.1.step_0" where that of a step is beside that of its allocation.
+// jobOfGroup parses the name of a cgroup: "job_12.1", or "job_12.1.step_0" if that of a step is beside that of its allocation.
 func jobOfGroup(name string) (p localProcess, ok bool) {
 	id, isJob := strings.CutPrefix(name, "job_")
 	id, step, isStep := strings.Cut(id, ".step_")
@@ -92,7 +93,7 @@ func jobOfGroup(name string) (p localProcess, ok bool) {
 	return p, isJob && err == nil && n != 0
 }
 
-// stepOfGroup is the name of a step by the number in the name of its cgroup.
+// stepOfGroup is the name of a step, from the number in the name of its cgroup.
 func stepOfGroup(number string) string {
 	if n, err := strconv.ParseUint(number, 10, 32); err == nil {
 		return jobid.StepName(uint32(n))
@@ -100,8 +101,8 @@ func stepOfGroup(number string) string {
 	return number
 }
 
-// taskOf is which task a process is, within its node and within its step, by its environment: "0", "0" of a batch script's, and where
-// nobody may say.
+// taskOf returns the task number of a process, within its node and within its step, from its environment; "0", "0" for a batch
+// script, and if the environment is not readable.
 func taskOf(proc string, p localProcess) (local, global string) {
 	local, global = "0", "0"
 	text, _ := os.ReadFile(filepath.Join(proc, strconv.Itoa(p.pid), "environ"))
@@ -116,7 +117,7 @@ func taskOf(proc string, p localProcess) (local, global string) {
 	return local, global
 }
 
-// parentOf reads the parent's pid of /proc/PID/stat; the name in it may hold anything, so it is skipped by its last parenthesis.
+// parentOf reads the parent's pid from /proc/PID/stat; it searches for the last parenthesis, because the name may contain anything.
 func parentOf(path string) int {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -130,7 +131,7 @@ func parentOf(path string) int {
 	return 0
 }
 
-// procPath is where processes are read; tests have their own.
+// procPath is /proc, except in tests.
 var procPath = "/proc"
 
 // listPids is scontrol listpids [JOB[.STEP]] [NODE].
@@ -155,7 +156,7 @@ func (c *control) listPids(args []string) int {
 	return 0
 }
 
-// chooseLocal picks the processes of a job, of a step of it, of a node.
+// chooseLocal selects the processes of a job, a step or a node.
 func (c *control) chooseLocal(all []localProcess, args []string) ([]localProcess, int) {
 	node := ""
 	if len(args) > 1 {
@@ -184,7 +185,7 @@ func (c *control) chooseLocal(all []localProcess, args []string) ([]localProcess
 	return list, 0
 }
 
-// listJobs and listSteps name what runs here (scontrol(1), since 23.11).
+// listJobsHere and listSteps list what runs on this host (scontrol(1), since 23.11).
 func (c *control) listJobsHere([]string) int { return c.listLocal("JOBID", false) }
 func (c *control) listSteps([]string) int    { return c.listLocal("JOBID    STEPID", true) }
 
@@ -221,7 +222,7 @@ func (c *control) listLocal(header string, steps bool) int {
 	return 0
 }
 
-// pidInfo is scontrol pidinfo PID: the job of a process of this host, and how long it may run on.
+// pidInfo is scontrol pidinfo PID: the job of a process on this host, and its remaining time.
 func (c *control) pidInfo(args []string) int {
 	pid, _ := strconv.Atoi(args[0])
 	text, err := os.ReadFile(filepath.Join(procPath, strconv.Itoa(pid), "cgroup"))

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// createNodes is create NodeName=… KEY=VALUE …, which is read as that line of slurm.conf would be: nodename comes first and is written out,
-// as in Slurm.
+// createNodes is create NodeName=… KEY=VALUE …, which is read like that line in slurm.conf. As in Slurm, nodename must come first
+// and cannot be abbreviated.
 func (c *control) createNodes(args []string) int {
 	list := readPairs(args, func(int, string, string) bool { return false })
 	if !strings.EqualFold(list[0].key, "nodename") || slices.ContainsFunc(list, func(p pair) bool { return !p.given }) {
@@ -38,7 +38,7 @@ func (c *control) createNodes(args []string) int {
 	return c.callFailed("Error creating the node(s)", err)
 }
 
-// deleteNodes is delete NodeName=…: those that may be, the others are named.
+// deleteNodes is delete NodeName=…: it deletes the nodes that may be deleted and reports the others.
 func (c *control) deleteNodes(subject pair, args []string) int {
 	before := "delete_node " + args[0]
 	conn, err := c.dial()

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// notify is scontrol notify JOB[.STEP] MESSAGE: the words, with a blank between, go into the standard error of the job's script.
+// notify is scontrol notify JOB[.STEP] MESSAGE: the words, separated by blanks, are written to standard error of the job's script.
 func (c *control) notify(args []string) int {
 	const failure = "job notify failure"
 	if len(args) < 2 {

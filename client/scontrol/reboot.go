@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// reboot is scontrol reboot [ASAP] [nextstate=RESUME|DOWN] [reason=TEXT] ALL|NODES: the nodes run RebootProgram when nothing runs on them
-// any more.
+// reboot is scontrol reboot [ASAP] [nextstate=RESUME|DOWN] [reason=TEXT] ALL|NODES: the nodes run RebootProgram when nothing runs
+// on them any more.
 func (c *control) reboot(args []string) int {
 	const failure = "scontrol_reboot_nodes error"
 	state, nodes := "REBOOT", ""
@@ -72,7 +72,7 @@ func (c *control) sendNodes(req *msg.UpdateNodeRequest) error {
 	return leftAlone(r.GetOutcomes())
 }
 
-// leftAlone is why nodes were not changed, when others were: the first reason, and whose it is.
+// leftAlone returns the error for nodes that were not changed while others were: the first reason, and the nodes.
 func leftAlone(list []*msg.JobOutcome) error {
 	if len(list) == 0 {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// Commands of scontrol that Sluice has no use for, or not yet. Each is refused by its name, with Slurm's words where a script may look
-// for them, and with what to use in its place.
+// Commands of scontrol that Sluice does not need or does not have yet. Each returns an error that names it, with Slurm's message
+// where scripts may check for that, and the alternative.
 
 func (c *control) token([]string) int {
 	return c.fail("Error fetching token", "Sluice has no tokens: the kernel says who is at the other end of the controller's socket")
@@ -47,7 +47,7 @@ func (c *control) otherCluster(args []string) int {
 	return 0
 }
 
-// writeConfig is scontrol write config [FILE]: the configuration in force, as a slurm.conf.
+// writeConfig is scontrol write config [FILE]: the configuration in effect, as a slurm.conf.
 func (c *control) writeConfig(args []string) int {
 	conn, err := c.dial()
 	if err != nil {
@@ -83,8 +83,8 @@ func (c *control) writeConfig(args []string) int {
 	return 0
 }
 
-// configFile is where the configuration is written, before the moment that is added: the file that was named, SLURM_CONF_OUT, or
-// beside the original.
+// configFile returns the file for the configuration, before the time is appended: the given one, SLURM_CONF_OUT, or that beside the
+// original.
 func configFile(env *command.Env, args []string, pairs []*msg.KeyValue) string {
 	if len(args) > 0 {
 		return args[0]

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// resvKey is one parameter of a reservation. least letters of the name are enough, as a real scontrol has it.
+// resvKey is one parameter of a reservation. least is the minimum length of an abbreviation, as in a real scontrol.
 type resvKey struct {
 	name  string
 	least int
@@ -30,20 +30,20 @@ func resvKeys() []resvKey {
 		{"PartitionName", 1}, {"Skip", 2}, {"StartTime", 1}, {"TRES", 1}, {"Users", 1}, {"Watts", 1}}
 }
 
-// resvRequest is a reservation as a command line describes it. Its values are read here, as a real scontrol does, and travel as they
-// were written, but for times: they travel as seconds since 1970.
+// resvRequest is a reservation on the command line. Its values are checked here, as by a real scontrol, and sent as written, except
+// times, which are sent as seconds since 1970.
 type resvRequest struct {
 	c          *control
 	update     bool
 	req        *msg.UpdateReservationRequest
 	start, end time.Time
-	durationS  int64 // 0 = not said
+	durationS  int64 // 0 = not given
 	given      map[string]bool
 	partNodes  bool // Flags=PART_NODES
 	allNodes   bool // Nodes=ALL
 }
 
-// refuse prints a refusal as scontrol does, and nothing more when it has been printed.
+// refuse reports an error as scontrol does.
 func (r *resvRequest) refuse(before, text string, why ...any) int {
 	what := "No reservation created."
 	if r.update {
@@ -67,7 +67,8 @@ func (r *resvRequest) refuseLines(lines ...string) int {
 	return r.c.fail(lines...)
 }
 
-// isReservation reports whether a command line of create, update or delete is about a reservation, and not about a job that gets one.
+// isReservation reports whether a command line of create, update or delete is about a reservation, rather than about a job that
+// gets one.
 func isReservation(args []string) bool {
 	if entity, _ := entityOf(pairs(args)); entity == "job" {
 		return false
@@ -116,7 +117,7 @@ func (r *resvRequest) parse(args []string) (ok bool, exit int) {
 			r.allNodes = strings.EqualFold(value, "ALL")
 		}
 		switch name {
-		case "Flags": // set in full
+		case "Flags": // check has set it
 			continue
 		case "StartTime":
 			value = timespec.FormatUnix(r.start)
@@ -205,7 +206,7 @@ func (r *resvRequest) moment(value string) (time.Time, error) {
 	return timespec.ParseMoment(value, now, now.Location(), timespec.Future)
 }
 
-// badMoment is the line that Slurm's parser of times prints.
+// badMoment is the message of Slurm's time parser.
 func badMoment(value string, err error) string {
 	var m *timespec.MomentError
 	pos := 0
@@ -215,14 +216,14 @@ func badMoment(value string, err error) string {
 	return fmt.Sprintf("Invalid time specification (pos=%d): %s", pos, format.Escape(value))
 }
 
-// resvFlagNames are the flags of scontrol(1); the controller says which of them it does not support.
+// resvFlagNames are the flags of scontrol(1); the controller reports those that it does not support.
 func resvFlagNames() []string {
 	return []string{"ANY_NODES", "DAILY", "FIRST_CORES", "FLEX", "HOURLY", "IGNORE_JOBS", "LICENSE_ONLY", "MAGNETIC", "MAINT",
 		"NO_HOLD_JOBS_AFTER", "OVERLAP",
 		"PART_NODES", "PURGE_COMP", "REPLACE", "REPLACE_DOWN", "STATIC_ALLOC", "TIME_FLOAT", "WEEKDAY", "WEEKEND", "WEEKLY"}
 }
 
-// fullResvFlags writes the flags of a list in full; an abbreviation has three letters at least and means one flag only.
+// fullResvFlags expands the flags of a list; an abbreviation has at least three letters and must be unambiguous.
 func fullResvFlags(list string) (full string, ok bool) {
 	words := strings.Split(list, ",")
 	for i, word := range words {
@@ -259,7 +260,7 @@ func (r *resvRequest) flags(add, value string) (ok bool, exit int) {
 	return true, 0
 }
 
-// unknownTRES is the first name of a list that no reservation can be of, "" if there is none.
+// unknownTRES returns the first name of a list that cannot be reserved, "" if there is none.
 func unknownTRES(list string) string {
 	for _, word := range strings.Split(list, ",") {
 		name, _, given := strings.Cut(word, "=")
@@ -271,7 +272,7 @@ func unknownTRES(list string) string {
 	return ""
 }
 
-// complete asks of a new reservation what scontrol asks before it calls the controller.
+// complete makes the checks of a new reservation that scontrol makes before it calls the controller.
 func (r *resvRequest) complete() (ok bool, exit int) {
 	switch {
 	case r.start.IsZero():

@@ -23,7 +23,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/version"
 )
 
-// showOptions are scontrol's flags that change what show prints.
+// showOptions are scontrol's options that change the output of show.
 type showOptions struct {
 	oneLine bool // -o
 	details int  // -d, counted
@@ -36,7 +36,7 @@ type showOptions struct {
 	document view.DocumentKind // --json, --yaml
 }
 
-// Main runs one command, or those it reads from standard input when there is none.
+// Main runs one command, or those read from standard input if there is none.
 func Main(env *command.Env, args []string) int {
 	args, flags := flagsApart(args)
 	hits, rest, err := env.Scan(command.NamesOf(Options[:]), args, true)
@@ -58,7 +58,7 @@ func Main(env *command.Env, args []string) int {
 	return c.command(append(rest, flags...))
 }
 
-// flagsApart sets the words of setdebugflags apart, which may begin with a minus and are no options, and those of reconfigure.
+// flagsApart separates the words of setdebugflags, which may begin with a minus but are not options, and those of reconfigure.
 func flagsApart(args []string) (others, flags []string) {
 	for i, a := range args {
 		if len(a) >= len("setdebugf") && strings.HasPrefix("setdebugflags", strings.ToLower(a)) {
@@ -94,7 +94,7 @@ func clustersOption() int {
 	return 0
 }
 
-// control is one run of scontrol. Its connection is made when a command first needs it.
+// control is one invocation of scontrol. It connects when a command first needs the controller.
 type control struct {
 	env  *command.Env
 	opts showOptions
@@ -143,8 +143,8 @@ func (c *control) option(long, value string) (done bool, exit int) {
 	return false, 0
 }
 
-// actAs makes the rest of the run that of another user, as far as the kernel lets the caller: the controller asks the kernel who
-// calls, so that nobody can be named whom the caller may not become.
+// actAs runs the rest as another user, as far as the kernel permits: the controller learns the caller's identity from the kernel,
+// so nobody can pose as a user that the caller cannot become.
 func actAs(user string) error {
 	a, ok := passwd.User(user)
 	if !ok {
@@ -180,7 +180,7 @@ func (c *control) interactive() int {
 	return exit
 }
 
-// quotedFields cuts a line into its words; blanks between quotes belong to a word, and the quotes do not.
+// quotedFields splits a line into words; quotes protect blanks and are removed.
 func quotedFields(line string) []string {
 	var words []string
 	var word strings.Builder
@@ -210,8 +210,8 @@ func quotedFields(line string) []string {
 	return words
 }
 
-// keyword is one scontrol command. min is how many letters of it are enough, as a real scontrol has it; least and most bound
-// the number of words after it (most < 0: any number).
+// keyword is one scontrol command. min is the minimum length of an abbreviation, as in a real scontrol; least and most bound the
+// number of arguments (most < 0: any number).
 type keyword struct {
 	name        string
 	min         int
@@ -268,7 +268,7 @@ func (c *control) failf(format string, args ...any) int {
 	return c.fail("scontrol: error: " + fmt.Sprintf(format, args...))
 }
 
-// callFailed prints why a call failed: before is Slurm's text in front of the phrase, as in "slurm_update error".
+// callFailed reports why a call failed: before is Slurm's text before the phrase, as in "slurm_update error".
 func (c *control) callFailed(before string, err error) int {
 	text, more := command.Phrase(err)
 	lines := []string{before + ": " + text}
@@ -333,7 +333,7 @@ func (c *control) errnumstr(args []string) int {
 	return 0
 }
 
-// reconfigure is silent, as Slurm's, unless it is asked what would change.
+// reconfigure is silent, as in Slurm, unless it is asked what would change.
 func (c *control) reconfigure(args []string) int {
 	req := &msg.ReconfigureRequest{}
 	for _, a := range args {
@@ -391,7 +391,7 @@ func (c *control) shutdown(args []string) int {
 	return 0
 }
 
-// show runs what needs no controller itself and leaves the rest to runShow.
+// show handles what needs no controller and leaves the rest to runShow.
 func (c *control) show(args []string) int {
 	if len(args) > 0 {
 		switch entity := strings.ToLower(args[0]); {

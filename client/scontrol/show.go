@@ -16,15 +16,15 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// showEntity is one thing that scontrol show knows. least is how many letters of the name are enough.
+// showEntity is one entity of scontrol show. least is the minimum length of an abbreviation.
 type showEntity struct {
 	names    []string
 	least    int
-	document bool // has --json and --yaml
+	document bool // supports --json and --yaml
 	run      func(s *show, id string) int
 }
 
-// show is one run of scontrol show.
+// show is one call of scontrol show.
 type show struct {
 	env  *command.Env
 	opts showOptions
@@ -51,8 +51,8 @@ func showEntities() []showEntity {
 	}
 }
 
-// runShow runs `scontrol show ENTITY [ID] …`; args start with the entity. The messages and exit codes are those of a real
-// scontrol: what is not found is said on stdout, what cannot be asked on stderr.
+// runShow runs `scontrol show ENTITY [ID] …`; args start with the entity. Messages and exit codes are those of a real scontrol:
+// missing records are reported on stdout, failed queries on stderr.
 func runShow(env *command.Env, opts showOptions, args []string) int {
 	s := &show{env: env, opts: opts, ctx: context.Background()}
 	switch {
@@ -101,7 +101,7 @@ func (s *show) complain(text string) int {
 	return 1
 }
 
-// none says that there is nothing to show.
+// none reports that there is nothing to show.
 func (s *show) none(text string) int {
 	if !s.opts.quiet {
 		fmt.Fprintln(s.env.Stdout, text)
@@ -109,13 +109,13 @@ func (s *show) none(text string) int {
 	return 0
 }
 
-// missing says that what was asked for does not exist.
+// missing reports that the requested record does not exist.
 func (s *show) missing(text string) int {
 	s.none(text)
 	return 1
 }
 
-// failed reports a query that failed; call is the name that Slurm gives it.
+// failed reports a failed query; call is Slurm's name for it.
 func (s *show) failed(call string, err error) int {
 	if s.opts.quiet {
 		return 1
@@ -131,14 +131,14 @@ func (s *show) dial(call string) (*client.Client, int) {
 	return c, 0
 }
 
-// stamp is what -v says before a list of records: as of when they are, and how many the controller sent.
+// stamp is the line of -v before a list of records: their time, and how many the controller sent.
 func (s *show) stamp(fc *format.Context, records int) {
 	if s.opts.verbose > 0 && !s.opts.quiet {
 		_ = s.out(fmt.Appendf(fc.AppendTime([]byte("last_update_time="), fc.Now.UnixNano(), "Unknown"), ", records=%d\n", records))
 	}
 }
 
-// out writes what was gathered.
+// out writes the output.
 func (s *show) out(b []byte) int {
 	if _, err := s.env.Stdout.Write(b); err != nil {
 		return 1
@@ -163,7 +163,7 @@ func (s *show) nodes(id string) int {
 	var all []string
 	fc := view.Context(s.env, 0)
 	request := &msg.NodesRequest{Visible: id == ""}
-	if id != "" && s.opts.verbose == 0 { // -v says how many nodes there are
+	if id != "" && s.opts.verbose == 0 { // -v prints the number of nodes
 		request.Names = []string{id}
 	}
 	err := view.EachNode(s.ctx, c, request, fc, func(n *msg.NodeRecord) {
@@ -259,7 +259,7 @@ func (s *show) topology(id string) int {
 	return s.out(b)
 }
 
-// Entities are what show shows, by their first names.
+// Entities returns the entities of show, by their first names.
 func Entities() (names []string) {
 	for _, e := range showEntities() {
 		names = append(names, e.names[0])

@@ -29,7 +29,7 @@ func (s *show) config(id string) int {
 	}
 	b = appendPairs(b, "", "%-23s = %s\n", reply.GetPairs(), id)
 	b = appendPairs(b, "\nCgroup Support Configuration:\n", "%-23s = %s\n", reply.GetCgroup(), id)
-	// indented: scripts look for a key at the begin of a line
+	// indented, because scripts search for a key at the beginning of a line
 	b = appendPairs(b, "\nWithout effect:\n", "  %s: %s\n", reply.GetIgnored(), id)
 	if ping, err := c.Ping(s.ctx, &msg.PingRequest{}); err == nil {
 		b = fmt.Appendf(b, "\nSlurmctld(%s) at %s is UP\n", format.Escape(ping.GetMode()), format.Escape(ping.GetHost()))
@@ -54,7 +54,7 @@ func appendPairs(b []byte, title, form string, pairs []*msg.KeyValue, prefix str
 	return b
 }
 
-// daemons says which daemons the configuration wants on this host.
+// daemons prints which daemons the configuration has on this host.
 func (s *show) daemons(string) int {
 	c, code := s.dial("slurm_load_ctl_conf")
 	if c == nil {
@@ -71,7 +71,7 @@ func (s *show) daemons(string) int {
 	return s.out(append([]byte(strings.Join(names, " ")), '\n'))
 }
 
-// aliases lists the nodes that a host is, this one when none is named.
+// aliases lists the nodes on a host, by default this one.
 func (s *show) aliases(host string) int {
 	if host != "" && !sameHost(host) {
 		return s.out(nil)

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/view"
 )
 
-// jobs shows one job, tasks of an array, or all jobs. As in Slurm, number 0 stands for every job: "0" is all of them, "0_1" the
-// tasks of that number of all arrays.
+// jobs shows one job, tasks of an array, or all jobs. As in Slurm, number 0 means every job: "0" is all of them, "0_1" the tasks
+// with that number in all arrays.
 func (s *show) jobs(id string) int {
 	needs := format.NeedsOfJobBlock()
 	if s.opts.document.Wanted {
@@ -59,7 +59,7 @@ func (s *show) jobs(id string) int {
 			return
 		}
 		withSteps(r, made[r.GetId()])
-		// How many there are, which -v says first, is known at the end.
+		// Do not flush with -v: it prints the number of jobs first, which is known only at the end.
 		if b = format.AppendJob(b, fc, r, s.opts.oneLine, s.opts.details); len(b) >= view.FlushBytes && s.opts.verbose == 0 {
 			code = max(code, s.out(b))
 			b = b[:0]
@@ -91,8 +91,8 @@ func (s *show) jobs(id string) int {
 	return max(code, s.out(b))
 }
 
-// withSteps has what a job has used be what its steps have used, too. Where no script has run, or the controller does not have all
-// steps any more, that is not known: it is not shown rather than too low.
+// withSteps adds the steps' usage to the job's. If no script has run, or the controller no longer has all steps, the total is
+// unknown and not shown, because it would be too low.
 func withSteps(r *msg.JobRecord, made []*msg.StepRecord) {
 	most, counted := uint32(0), uint32(0)
 	for _, s := range made {
@@ -108,7 +108,7 @@ func withSteps(r *msg.JobRecord, made []*msg.StepRecord) {
 	}
 }
 
-// parseShown reads the id of a job to show; none is all of them.
+// parseShown reads the id of a job to show; an empty one means all.
 func parseShown(id string) (view.Selector, bool) {
 	number, task, hasTask := strings.Cut(id, "_")
 	if strings.Trim(number, "0") == "" { // no job has this number
@@ -150,7 +150,7 @@ func (s *show) steps(id string) int {
 		return s.failed("slurm_get_job_steps", err)
 	}
 	fc := view.Context(s.env, 0)
-	// A step is written as it comes: its record is good until the next one.
+	// Steps are written as they arrive: a record is valid until the next one.
 	err = view.EachJob(s.ctx, c, request, fc, func(r *msg.JobRecord) {
 		if !want.Matches(r) {
 			return

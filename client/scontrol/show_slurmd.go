@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/view"
 )
 
-// slurmd shows the node daemon of this host, in the words of a Slurm's. Where several run here, SLURMD_NODENAME says which. What it
-// knows of its node is asked of the controller, to which it reports.
+// slurmd shows the node daemon of this host, in the format of Slurm's. If several run here, SLURMD_NODENAME selects one. The data
+// come from the controller, to which the daemon reports.
 func (s *show) slurmd(string) int {
 	c, code := s.dial("slurm_load_node")
 	if c == nil {
@@ -61,7 +61,7 @@ func (s *show) slurmd(string) int {
 	return s.out(b)
 }
 
-// localNode is the node of this host whose daemon reports, or why it cannot be said which.
+// localNode returns the node of this host whose daemon reports, or why it cannot be determined.
 func (s *show) localNode(c *client.Client) (node *msg.NodeRecord, hint string) {
 	var here []string
 	name := s.env.Getenv("SLURMD_NODENAME")
@@ -86,7 +86,7 @@ func (s *show) localNode(c *client.Client) (node *msg.NodeRecord, hint string) {
 	return node, ""
 }
 
-// activeSteps are the jobs that run on a node of this host.
+// activeSteps returns the jobs that run on a node of this host.
 func activeSteps(list []localProcess, node string) (jobs []string) {
 	for _, p := range list {
 		if id := strconv.FormatUint(uint64(p.job), 10); p.node == node && !slices.Contains(jobs, id) {
@@ -96,10 +96,10 @@ func activeSteps(list []localProcess, node string) (jobs []string) {
 	return jobs
 }
 
-// daemonOf is the process id of the daemon of a node, which said when it started; 0 where it cannot be told. A host may have nodes of
-// that name of several clusters.
+// daemonOf returns the process id of a node's daemon, identified by its reported start time; 0 if unknown. A host may have nodes
+// with the same name in several clusters.
 func daemonOf(proc, node string, startNS int64) (found int) {
-	const slackS = 3 // the kernel says whole seconds, and a daemon reads the clock a while after its process began
+	const slackS = 3 // the kernel has whole seconds, and a daemon reads the clock a while after its process began
 	dirs, _ := os.ReadDir(proc)
 	for _, d := range dirs {
 		pid, err := strconv.Atoi(d.Name())
@@ -123,10 +123,10 @@ func daemonOf(proc, node string, startNS int64) (found int) {
 	return found
 }
 
-// processStartS is when a process began, in seconds of the clock.
+// processStartS is the start time of a process, in seconds of the wall clock.
 func processStartS(proc, pid string) int64 {
-	const ticks = 100    // a second, as user space sees them
-	const startTime = 19 // of the fields behind the name: field 22 of proc_pid_stat(5)
+	const ticks = 100    // per second, as seen by user space
+	const startTime = 19 // index after the name: field 22 of proc_pid_stat(5)
 	stat, _ := os.ReadFile(filepath.Join(proc, pid, "stat"))
 	boot, _ := os.ReadFile(filepath.Join(proc, "stat"))
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
@@ -140,7 +140,7 @@ func processStartS(proc, pid string) int64 {
 	return bootS + since/ticks
 }
 
-// debugLevel is the number of a level of logging.
+// debugLevel is the number of a log level.
 func debugLevel(name string) string {
 	if at := slices.Index([]string{"quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5"},
 		strings.ToLower(name)); at >= 0 {

@@ -20,12 +20,13 @@ type pair struct {
 	given            bool // there was a '='
 }
 
-// pairs reads the words; "job 12" is the same as "job=12" at the beginning.
+// pairs reads the words; at the beginning, "job 12" is the same as "job=12".
 func pairs(args []string) []pair {
 	return readPairs(args, func(at int, _, next string) bool { return at == 0 && !strings.Contains(next, "=") })
 }
 
-// jobPairs reads the words of an update of jobs, where every key may have its value as the next word; Nice and ResetAccrueTime need none.
+// jobPairs reads the words of an update of jobs, in which the value of any key may be the next word; Nice and ResetAccrueTime need
+// none.
 func jobPairs(args []string) []pair {
 	return readPairs(args, func(at int, key, next string) bool {
 		name, known := canonicalKey(jobKeys(), key)
@@ -33,7 +34,8 @@ func jobPairs(args []string) []pair {
 	})
 }
 
-// readPairs reads the words; apart says whether the value of a key without "=" is the next word. at counts the pairs before it.
+// readPairs reads the words; apart reports whether the value of a key without "=" is the next word. at is the number of preceding
+// pairs.
 func readPairs(args []string, apart func(at int, key, next string) bool) []pair {
 	var out []pair
 	for i := 0; i < len(args); i++ {
@@ -51,7 +53,7 @@ func readPairs(args []string, apart func(at int, key, next string) bool) []pair 
 	return out
 }
 
-// entityOf says what a command line is about: the first word that names an entity.
+// entityOf returns the entity of a command line: the first word that names one.
 func entityOf(list []pair) (entity string, at int) {
 	for i, p := range list {
 		switch key := strings.ToLower(p.key); {
@@ -109,7 +111,7 @@ func (c *control) update(args []string) int {
 	return c.unsupported("update " + entity)
 }
 
-// notUpdatable is Slurm's answer to a key that does not exist, with the nearest that does.
+// notUpdatable is Slurm's error about an unknown key, with the nearest one that exists.
 func (c *control) notUpdatable(word string, keys []string, key string) int {
 	lines := []string{"Update of this parameter is not supported: " + word, "Request aborted"}
 	if near := nearest(keys, key); near != "" {
@@ -118,7 +120,7 @@ func (c *control) notUpdatable(word string, keys []string, key string) int {
 	return c.fail(lines...)
 }
 
-// canonicalKey finds a key by its name or an unambiguous beginning of at least three letters, in any case.
+// canonicalKey finds a key by its name or an unambiguous abbreviation of at least three letters, in any case.
 func canonicalKey(keys []string, key string) (string, bool) {
 	found := ""
 	for _, k := range keys {
@@ -135,7 +137,7 @@ func canonicalKey(keys []string, key string) (string, bool) {
 	return found, found != ""
 }
 
-// nearest is the key that a mistyped one was probably meant to be: by its letters, else by how it begins or what it is part of.
+// nearest returns the key that was probably meant by a mistyped one: by spelling, else by its beginning or as a part.
 func nearest(keys []string, key string) string {
 	if near := opt.Nearest(keys, key); near != "" {
 		return near
@@ -211,7 +213,7 @@ func (c *control) updateJob(subject pair, rest []pair) int {
 	return c.outcomes(reply.GetOutcomes(), ids, "")
 }
 
-// checkDecrement refuses to take more from the limit of one job than it has.
+// checkDecrement rejects reducing the limit of a job by more than it has.
 func (c *control) checkDecrement(ids []string, set []*msg.KeyValue) int {
 	at := slices.IndexFunc(set, func(kv *msg.KeyValue) bool { return kv.GetKey() == "TimeLimit-" })
 	if at < 0 || len(ids) != 1 {
@@ -220,7 +222,7 @@ func (c *control) checkDecrement(ids []string, set []*msg.KeyValue) int {
 	jobs, err := c.listJobs(&msg.JobsRequest{Ids: ids})
 	minutes, _ := timespec.ParseMinutes(set[at].GetValue())
 	if err != nil || len(jobs) != 1 || jobs[0].GetTimeLimitS() == msg.Unlimited {
-		return 0 // the controller says what is wrong
+		return 0 // the controller reports the error
 	}
 	if has := int64(jobs[0].GetTimeLimitS()) / 60; minutes > has {
 		return c.failf("TimeLimit decrement larger than current time limit (%d > %d)", minutes, has)
@@ -228,7 +230,7 @@ func (c *control) checkDecrement(ids []string, set []*msg.KeyValue) int {
 	return 0
 }
 
-// subjects are the jobs that an update names; jobname= means all of that name, or of a user's with userid=.
+// subjects returns the jobs that an update names; jobname= means all with that name, or only those of the user in userid=.
 func (c *control) subjects(subject pair, user string) (ids []string, exit int) {
 	if !strings.EqualFold(subject.key, "jobname") {
 		ids, bad := jobIDs(subject.value)
@@ -308,7 +310,7 @@ func (c *control) updateNode(subject pair, rest []pair) int {
 	return 0
 }
 
-// failHint prints Slurm's lines, and what would help behind them.
+// failHint prints Slurm's lines, followed by the remedy.
 func (c *control) failHint(lines []string, hint string) int {
 	if hint != "" {
 		lines = append(lines, hint)
@@ -316,7 +318,7 @@ func (c *control) failHint(lines []string, hint string) int {
 	return c.fail(lines...)
 }
 
-// badWeight says what is wrong with the weight of a node; "": nothing.
+// badWeight explains why the weight of a node is invalid; "" if it is valid.
 func badWeight(value string) string {
 	const most = 0xfffffff0
 	switch n, err := strconv.ParseInt(value, 10, 64); {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/jobid"
 )
 
-// updateStep is scontrol update StepId=JOB.STEP TimeLimit=…; a job alone means all the steps that srun has made for it.
+// updateStep is scontrol update StepId=JOB.STEP TimeLimit=…; a bare job id means all its steps created by srun.
 func (c *control) updateStep(subject pair, rest []pair) int {
 	if len(rest) == 0 {
 		return c.fail("No changes specified")

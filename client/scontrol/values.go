@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 
-// jobValue checks the value of one key of scontrol update JobId= as Slurm's scontrol does before it asks the controller, and gives
-// the value to send. now is in the user's time zone. refusal holds Slurm's lines, and what would help behind them; nil: fine.
+// jobValue checks the value of a key of scontrol update JobId= as Slurm's scontrol does before it calls the controller, and returns
+// the value to send. now is in the user's time zone. refusal has Slurm's lines and the remedy; nil if the value is valid.
 func jobValue(now time.Time, key, value string) (send string, refusal []string) {
 	invalid := "scontrol: error: Invalid " + key + " value: " + value
 	switch key {
@@ -91,8 +91,8 @@ func jobValue(now time.Time, key, value string) (send string, refusal []string) 
 	return value, nil
 }
 
-// partitionValue checks the value of one key of scontrol update PartitionName= as Slurm's scontrol does, and gives the value to
-// send, or Slurm's lines and what would help.
+// partitionValue checks the value of a key of scontrol update PartitionName= as Slurm's scontrol does, and returns the value to
+// send, or Slurm's lines and the remedy.
 func partitionValue(key, word, value string) (send string, refusal []string, hint string) {
 	invalid := "scontrol: error: Invalid " + key + " value: " + value
 	switch key {
@@ -146,7 +146,7 @@ func partitionValue(key, word, value string) (send string, refusal []string, hin
 	return value, nil, ""
 }
 
-// maxShort is the largest tier, factor and minutes of overtime (scontrol(1)).
+// maxShort is the largest tier, factor and number of minutes of overtime (scontrol(1)).
 const maxShort = 65533
 
 func unlimited(value string) bool {

@@ -34,7 +34,7 @@ var Options = [...]command.Option{
 
 const usage = "Usage: scrontab [-u user] [-e | -l | -r | file | -]\n"
 
-// Page is what the command says of itself.
+// Page describes the command.
 func Page() command.Page {
 	return command.Page{
 		Usage: usage,
@@ -58,7 +58,7 @@ scancel of such a job ends it for good and comments its lines out with "#DISABLE
 	}
 }
 
-// run is one run of scrontab.
+// run is one invocation of scrontab.
 type run struct {
 	env            *command.Env
 	verb           byte // 'e', 'l', 'r', or 0: a file
@@ -123,7 +123,7 @@ func (r *run) parse(args []string) error {
 		return r.env.Failf("too many arguments; see scrontab --help")
 	case len(rest) == 1:
 		r.file = rest[0]
-	case r.verb == 0 && command.IsTerminal(r.env.Stdin): // nobody types one in by mistake
+	case r.verb == 0 && command.IsTerminal(r.env.Stdin): // a crontab on a terminal is a mistake
 		_, _ = io.WriteString(r.env.Stderr, usage)
 		return command.ExitCode(1)
 	}
@@ -174,7 +174,7 @@ func (r *run) list() int {
 		r.say(c)
 	}
 	text := c.GetText()
-	if command.IsTerminal(r.env.Stdout) { // it may be somebody else's, and no terminal should do what it says
+	if command.IsTerminal(r.env.Stdout) { // it may be another user's, and must not control the terminal
 		lines := strings.Split(text, "\n")
 		for i := range lines {
 			lines[i] = strings.ReplaceAll(format.Escape(strings.ReplaceAll(lines[i], "\t", "    ")), "\r", "")
@@ -187,7 +187,7 @@ func (r *run) list() int {
 	return 0
 }
 
-// say names the job of each entry.
+// say prints the job of each entry.
 func (r *run) say(c *msg.CrontabRecord) {
 	for _, e := range c.GetEntries() {
 		r.env.Infof("lines %d-%d: job %d, %s", e.GetFirstLine(), e.GetLastLine(), e.GetJobId(), format.Escape(e.GetCron()))
@@ -202,7 +202,7 @@ func (r *run) remove() int {
 	return 0
 }
 
-// maxCrontabBytes is what the controller takes.
+// maxCrontabBytes is the controller's limit.
 const maxCrontabBytes = 256 << 10
 
 func (r *run) install() int {
@@ -228,7 +228,7 @@ func (r *run) install() int {
 	return 0
 }
 
-// cronFault is why a crontab was not taken, and by which of its lines; 0 = by none of them.
+// cronFault is why a crontab was rejected, and the lines at fault; 0 = none in particular.
 type cronFault struct {
 	first, last int
 	text        string
@@ -276,7 +276,7 @@ func (r *run) put(text string) *cronFault {
 	return nil
 }
 
-// example is what the editor opens with where there is no crontab yet. All of it is comments.
+// example is the initial content of the editor if there is no crontab. It consists of comments.
 const example = `# Each line that is no comment is an entry: a job that waits until its time, runs, and waits for the next time.
 # An entry has a time and a command:
 #
@@ -291,7 +291,7 @@ const example = `# Each line that is no comment is an entry: a job that waits un
 # 30 6 * * 1-5 $HOME/bin/sync.sh
 `
 
-// edit lets the user change the crontab until it is taken or given up.
+// edit lets the user edit the crontab until it is accepted or the user gives up.
 func (r *run) edit() int {
 	c, err := r.present()
 	if err != nil {
@@ -337,13 +337,14 @@ func (r *run) edit() int {
 	}
 }
 
-// editor runs the user's editor on a text and returns what it left.
+// editor runs the user's editor on a text and returns the result.
 func (r *run) editor(path, text string) (string, error) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return "", err
 	}
 	program := cmp.Or(cmp.Or(r.env.Getenv("VISUAL"), r.env.Getenv("EDITOR")), "vi")
-	// EDITOR may have arguments ("code --wait"): a shell reads it, as crontab does it; it is the user's own word, run as the user.
+	// EDITOR may have arguments ("code --wait"), so a shell interprets it, as crontab does. It is the user's own and runs as the
+	// user.
 	cmd := exec.Command("/bin/sh", "-c", program+` "$1"`, "scrontab", path)
 	cmd.Stdout, cmd.Stderr, cmd.Env = r.env.Stdout, r.env.Stderr, r.env.Environ
 	if f, ok := r.env.Stdin.(*os.File); ok {
@@ -356,7 +357,7 @@ func (r *run) editor(path, text string) (string, error) {
 	return string(b), err
 }
 
-// markBad comments out the lines that were refused, for the next edit.
+// markBad comments out the rejected lines for the next edit.
 func markBad(text string, f *cronFault) string {
 	lines := strings.Split(text, "\n")
 	for i := max(f.first, 1); f.first > 0 && i <= f.last && i <= len(lines); i++ {
@@ -372,10 +373,10 @@ type cronLine struct {
 	job         sbatch.CronEntry
 }
 
-// readCrontab takes a crontab apart: comments, #SCRON lines, variables, entries (scrontab(1)). The times are left to the controller.
+// readCrontab parses a crontab: comments, #SCRON lines, variables, entries (scrontab(1)). The controller parses the times.
 func readCrontab(text string) (entries []cronLine, fault *cronFault) {
 	var options, vars []string
-	first := 0 // of the #SCRON lines
+	first := 0 // line of the first #SCRON
 	for i, line := range strings.Split(text, "\n") {
 		n := i + 1
 		line = strings.TrimSpace(strings.TrimSuffix(line, "\r"))
@@ -410,7 +411,7 @@ func readCrontab(text string) (entries []cronLine, fault *cronFault) {
 	return entries, nil
 }
 
-// cronVariable reads NAME=value; quotes around the value are taken off.
+// cronVariable reads NAME=value and removes quotes around the value.
 func cronVariable(line string) (v string, ok bool) {
 	name, value, ok := strings.Cut(line, "=")
 	name = strings.TrimSpace(name)
@@ -430,7 +431,7 @@ func cronVariable(line string) (v string, ok bool) {
 	return name + "=" + value, true
 }
 
-// cutWhen cuts an entry into its time, with single blanks, and its command.
+// cutWhen splits an entry into its time, with single blanks, and its command.
 func cutWhen(line string) (when, command string) {
 	fields := 5
 	if line[0] == '@' {

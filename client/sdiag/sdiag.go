@@ -38,7 +38,7 @@ var Options = [...]command.Option{
 
 const usage = "Usage: sdiag [-M cluster] [-aritT] [--json] [--yaml]\n"
 
-// Page is what the command says of itself.
+// Page describes the command.
 func Page() command.Page {
 	return command.Page{
 		Usage:   "Usage: sdiag [OPTIONS]",
@@ -130,7 +130,7 @@ func parse(env *command.Env, args []string) (*run, error) {
 	return o, env.CheckClusters(o.clusters)
 }
 
-// order sorts the counters of calls; they come by count.
+// order sorts the counters of calls; the controller sends them by count.
 func (o *run) order(r *msg.StatsReply) {
 	by := func(id func(*msg.CallStats) uint64) func(a, b *msg.CallStats) int {
 		return func(a, b *msg.CallStats) int {
@@ -151,8 +151,8 @@ func (o *run) order(r *msg.StatsReply) {
 
 func average(c *msg.CallStats) uint64 { return c.GetTotalUs() / max(c.GetCount(), 1) }
 
-// callName is Slurm's name and number for a method, as its sdiag prints them; methods that only Sluice has get a name in the same
-// style and the number 0.
+// callName returns Slurm's name and number for a method, as in sdiag; methods that only Sluice has get a name in the same style and
+// the number 0.
 func callName(method string) (name string, number int) {
 	for _, m := range [...]struct {
 		method, name string
@@ -187,7 +187,7 @@ func callName(method string) (name string, number int) {
 
 const stars = "*******************************************************\n"
 
-// clockText is a moment as sdiag writes it: "Fri Nov 20 18:26:16 2026 (1795199176)".
+// clockText formats a moment as sdiag does: "Fri Nov 20 18:26:16 2026 (1795199176)".
 func clockText(seconds int64) string {
 	if seconds == 0 {
 		return "N/A"
@@ -195,7 +195,7 @@ func clockText(seconds int64) string {
 	return time.Unix(seconds, 0).Format("Mon Jan _2 15:04:05 2006") + " (" + strconv.FormatInt(seconds, 10) + ")"
 }
 
-// text is the report that exporters parse line by line; every label, blank and order is Slurm's.
+// text returns the report that exporters parse line by line; every label, blank and order is Slurm's.
 func text(fc *format.Context, r *msg.StatsReply) []byte {
 	v := figuresOf(r)
 	now := fc.Now.Unix()
@@ -231,13 +231,13 @@ func figuresOf(r *msg.StatsReply) figures { return r.GetValues() }
 
 func (v figures) n(name string) int64 { return int64(v[name]) }
 
-// us is a duration in microseconds.
+// us returns a duration in microseconds.
 func (v figures) us(name string) int64 { return int64(v[name] / 1e3) }
 
-// mean is a sum by the number of passes.
+// mean returns a sum divided by the number of passes.
 func (v figures) mean(name string) int64 { return int64(v[name] / max(v["passes"], 1)) }
 
-// ended is how many passes went through the whole queue.
+// ended is the number of passes that covered the whole queue.
 func (v figures) ended() int64 { return v.n("passes") - v.n("truncated") }
 
 func mainText(b []byte, v figures, seconds int64) []byte {
@@ -282,7 +282,7 @@ func backfill(b []byte, v figures) []byte {
 		v.ended(), 0, 0, 0, 0, v.n("truncated"))
 }
 
-// printDocument is the report as JSON or YAML (data_parser v0.0.42, stats_msg).
+// printDocument prints the report as JSON or YAML (data_parser v0.0.42, stats_msg).
 func printDocument(env *command.Env, kind view.DocumentKind, r *msg.StatsReply) int {
 	v := figuresOf(r)
 	w := jsonout.New(env.Stdout, kind.Yaml, strings.EqualFold(env.Getenv("SLURM_JSON"), "compact"))

@@ -25,7 +25,7 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "clusters", Short: 'M', Arg: opt.Required}, Meta: "NAME", Help: "this cluster"},
 }
 
-// Page is what the command says of itself.
+// Page describes the command.
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: seff [OPTIONS] JOB",
@@ -37,7 +37,7 @@ JOB is 12 or 12_3. A running job is shown with the figures so far, an array as a
 	}
 }
 
-// Main runs one seff command line: the text of the tool of that name from Slurm's contribs, and what it does not say of GPUs.
+// Main runs one seff command line: the output of the tool of that name in Slurm's contribs, extended by GPUs.
 func Main(env *command.Env, args []string) int {
 	summary := true
 	words, err := env.Options(Options[:], args, func(name string, h opt.Hit) error {
@@ -67,7 +67,7 @@ func Main(env *command.Env, args []string) int {
 	found := 0
 	var live []*msg.StepUsage
 	var array acct.ArrayUse
-	var only []byte // what is said of a task that has none beside it
+	var only []byte // output for a single task
 	summary = summary && !strings.Contains(words[0], "_")
 	if len(ids) > 0 {
 		err = view.EachAttempt(env, &msg.AccountingRequest{Ids: ids}, view.AttemptContext(env),
@@ -109,7 +109,7 @@ func Main(env *command.Env, args []string) int {
 	return 0
 }
 
-// liveUsage is what a running job uses now, nothing where it is not to be had.
+// liveUsage returns the current usage of a running job; nil if it is not available.
 func liveUsage(env *command.Env, id string) []*msg.StepUsage {
 	c, err := env.Dial(context.Background())
 	if err != nil {

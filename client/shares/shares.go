@@ -1,8 +1,7 @@
-// Package shares builds the tree of accounts and users with their shares and usage that sshare and scontrol show
-// assoc_mgr print.
+// Package shares builds the tree of accounts and users with their shares and usage that sshare and scontrol show assoc_mgr print.
 //
-// While no account has a user, everybody belongs to the account "root" with one share; accounts that jobs named with -A
-// are below it.
+// While no account has a user, everybody belongs to the account "root" with one share; accounts that jobs named with -A are below
+// it.
 package shares
 
 import (
@@ -21,14 +20,14 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// Root is the account that everybody belongs to.
+// Root is the account to which everybody belongs.
 const Root = acct.DefaultAccount
 
-// Node is an account, or a user's place in one.
+// Node is an account, or the association of a user with one.
 type Node = fairtree.Node
 
-// Load asks for the associations and the usage until now, and makes the tree. Where none is defined, users that are named, known or have
-// used something have a place in root.
+// Load fetches the associations and the usage until now, and builds the tree. If no association is defined, users that are named,
+// known or have usage get a node in root.
 func Load(ctx context.Context, c *client.Client, named []string) (*Node, *msg.AccountUsageReply, error) {
 	reply, err := c.AccountUsage(ctx, &msg.AccountUsageRequest{Decayed: true})
 	if err != nil {
@@ -49,7 +48,8 @@ func Load(ctx context.Context, c *client.Client, named []string) (*Node, *msg.Ac
 	return Tree(reply, assocs, UserName, KnownUsers(named)), reply, err
 }
 
-// KnownUsers are root, those who may log in, the caller, and who of the named exists: directories are not listed.
+// KnownUsers returns root, the users of this machine who may log in, the caller, and the named users that exist: directories are
+// not listed.
 func KnownUsers(named []string) []string {
 	names := []string{"root", passwd.Self().Name}
 	if text, err := os.ReadFile("/etc/passwd"); err == nil {
@@ -71,7 +71,7 @@ func KnownUsers(named []string) []string {
 	return slices.Compact(names)
 }
 
-// UserName is the name of a uid, or the number where nobody has it.
+// UserName is the name of a uid, or the number if it has none.
 func UserName(uid uint32) string {
 	text := strconv.FormatUint(uint64(uid), 10)
 	if a, ok := passwd.User(text); ok && a.UID == uid {
@@ -80,7 +80,7 @@ func UserName(uid uint32) string {
 	return text
 }
 
-// Tree is made of an answer, the associations, the names of uids and the users that have a place even without usage.
+// Tree builds the tree from an answer, the associations, the names of uids, and the users that get a node even without usage.
 func Tree(reply *msg.AccountUsageReply, assocs []*msg.AssocRecord, name func(uid uint32) string, users []string) *Node {
 	list := make([]fairtree.Assoc, len(assocs))
 	for i, a := range assocs {
@@ -110,7 +110,7 @@ func Tree(reply *msg.AccountUsageReply, assocs []*msg.AssocRecord, name func(uid
 	return t.Root
 }
 
-// Amounts are those of a list by name.
+// Amounts returns the amounts of a list by name.
 func Amounts(list []*msg.TresUsage) map[string]float64 {
 	m := map[string]float64{}
 	for _, u := range list {
@@ -119,7 +119,7 @@ func Amounts(list []*msg.TresUsage) map[string]float64 {
 	return m
 }
 
-// LeftText is what running jobs may still use, in minutes, "cpu=12,mem=4000,…": of every resource that the cluster has.
+// LeftText formats what running jobs may still use, in minutes, "cpu=12,mem=4000,…", for every resource of the cluster.
 func LeftText(n *Node, resources []string) string {
 	var b strings.Builder
 	for i, name := range resources {
@@ -131,7 +131,7 @@ func LeftText(n *Node, resources []string) string {
 	return b.String()
 }
 
-// Amount is what a list has of a resource.
+// Amount returns the amount of a resource in a list.
 func Amount(list []*msg.TresUsage, name string) float64 {
 	for _, t := range list {
 		if t.GetName() == name {
@@ -141,7 +141,7 @@ func Amount(list []*msg.TresUsage, name string) float64 {
 	return 0
 }
 
-// Resources are the trackable resources of the cluster that an answer is from.
+// Resources returns the trackable resources of the cluster.
 func Resources(reply *msg.AccountUsageReply) []string {
 	names := []string{"cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"}
 	for _, t := range reply.GetCapacity() {
@@ -152,7 +152,7 @@ func Resources(reply *msg.AccountUsageReply) []string {
 	return names
 }
 
-// Raw are the shares that a node was given.
+// Raw formats the assigned shares of a node.
 func Raw(n *Node) string {
 	if n.Parent {
 		return "parent"
@@ -160,7 +160,7 @@ func Raw(n *Node) string {
 	return strconv.FormatUint(n.Shares, 10)
 }
 
-// ID is the number of the association, as sacct and sacctmgr show it: 1 is root's own; that of a user without one is 2 more than the uid.
+// ID is the number of the association in sacct and sacctmgr: 1 is root's own; that of a user without one is the uid plus 2.
 func ID(n *Node) int64 {
 	switch {
 	case n.ID != 0:

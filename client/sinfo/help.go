@@ -7,7 +7,7 @@ const usage = `Usage: sinfo [-abdelNRrsTv] [-i seconds] [-t states] [-p partitio
              [--federation] [--local]
 `
 
-// Page is what the command says of itself.
+// Page describes the command.
 func Page() command.Page {
 	return command.Page{
 		Usage:   "Usage: sinfo [OPTIONS]",

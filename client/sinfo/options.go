@@ -19,7 +19,7 @@ type options struct {
 	format        string
 	haveFormat    bool
 	formatFromEnv bool
-	byName        bool // the format is one of -O
+	byName        bool // the format is for -O
 	sort          string
 	haveSort      bool
 	clusters      string
@@ -29,7 +29,7 @@ type options struct {
 	nodes         map[string]bool
 	states        format.NodeFilter
 	haveStates    bool
-	noStates      bool // -t named none, so no node has one of them
+	noStates      bool // -t is empty, so no node matches
 	document      view.DocumentKind
 	given         view.Given
 }
@@ -77,7 +77,7 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "yaml", Arg: opt.Optional}, Group: "What is shown", Meta: "parser", Help: "the same as YAML"},
 }
 
-// parse reads environment and command line (sinfo(1), ENVIRONMENT). Words that are no options are ignored, as Slurm does.
+// parse reads environment and command line (sinfo(1), ENVIRONMENT). As in Slurm, words that are not options are ignored.
 func parse(env *command.Env, argv []string) (*options, error) {
 	o := &options{given: view.Given{}}
 	names := command.NamesOf(Options[:])
@@ -138,7 +138,7 @@ func (o *options) set(env *command.Env, name string, h opt.Hit) error {
 		o.exact = true
 	case "format":
 		o.format, o.haveFormat = h.Value, true
-	case "Format": // of several formats the last counts, and is read as this one's once it has been given
+	case "Format": // the last of several formats wins, and once -O is given it is read as one of -O
 		o.format, o.haveFormat, o.byName = h.Value, true, true
 	case "list-reasons":
 		o.reasons = true
@@ -206,7 +206,7 @@ func (o *options) setMore(env *command.Env, name string, h opt.Hit) error {
 	return nil
 }
 
-// view gives the format of the options and the layout it is written in; the "#" widths are as wide as the rows need.
+// view returns the format and whether it is by name; "#" columns are as wide as the rows require.
 func (o *options) view() (spec string, byName bool) {
 	switch {
 	case o.haveFormat && !o.formatFromEnv, o.haveFormat && !o.summary && !o.perNode && !o.reasons:
@@ -227,7 +227,7 @@ func (o *options) view() (spec string, byName bool) {
 	return "%9" + format.Widest + "P %.5a %.10l %.6D %.6t %N", false
 }
 
-// order is the --sort in force.
+// order returns the --sort in effect.
 func (o *options) order() string {
 	switch {
 	case o.haveSort:

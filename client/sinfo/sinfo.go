@@ -32,7 +32,7 @@ func once(ctx context.Context, env *command.Env, o *options) int {
 		return printDocument(ctx, env, o)
 	}
 	layout := layout(env, o)
-	order, _ := format.Nodes().ParseSort(o.order()) // a letter that does not exist is left out, as Slurm does
+	order, _ := format.Nodes().ParseSort(o.order()) // as in Slurm, unknown letters are ignored
 	parts, nodes, fc, err := load(ctx, env, o, format.NeedsOfNodes(layout, order).With(format.NeedsOfFolding()))
 	if err != nil {
 		return env.Exit(err)
@@ -47,7 +47,7 @@ func once(ctx context.Context, env *command.Env, o *options) int {
 		Stamp: o.long || o.iterateS > 0 || o.given.Verbose() > 0, Cluster: cluster})
 }
 
-// rows selects and folds.
+// rows selects and groups the nodes.
 func rows(fc *format.Context, layout format.Layout[*format.NodeGroup], parts []*msg.PartitionRecord, nodes []*msg.NodeRecord,
 	o *options) []*format.NodeGroup {
 	parts = slices.DeleteFunc(slices.Clone(parts), func(p *msg.PartitionRecord) bool { return !o.showsPartition(p) })
@@ -59,7 +59,7 @@ func rows(fc *format.Context, layout format.Layout[*format.NodeGroup], parts []*
 	})
 }
 
-// printDocument prints the same rows as JSON or YAML: nodes of a partition that look the same are one element.
+// printDocument prints the same rows as JSON or YAML: nodes of a partition with equal fields are one element.
 func printDocument(ctx context.Context, env *command.Env, o *options) int {
 	layout := doc.SinfoLayout()
 	parts, nodes, fc, err := load(ctx, env, o, format.NeedsOfNodes(layout, nil).With(format.NeedsOfNodeGroup()))
@@ -90,7 +90,7 @@ func layout(env *command.Env, o *options) format.Layout[*format.NodeGroup] {
 	return layout
 }
 
-// load asks for partitions, and for what is needed of nodes.
+// load fetches the partitions, and the required fields of nodes.
 func load(ctx context.Context, env *command.Env, o *options, needs format.Needs) ([]*msg.PartitionRecord, []*msg.NodeRecord,
 	*format.Context, error) {
 	c, err := env.Dial(ctx)
@@ -104,7 +104,7 @@ func load(ctx context.Context, env *command.Env, o *options, needs format.Needs)
 	}
 	var nodes []*msg.NodeRecord
 	fc := view.Context(env, 0)
-	request := &msg.NodesRequest{Visible: o.nodes == nil} // who names nodes gets to see them
+	request := &msg.NodesRequest{Visible: o.nodes == nil} // nodes that are named are shown even if hidden
 	err = view.EachNode(ctx, c, needs.AskNodes(request), fc, func(n *msg.NodeRecord) { nodes = append(nodes, n) })
 	if err != nil {
 		return nil, nil, nil, view.LoadFailed(env, "slurm_load_node error", err)
@@ -112,7 +112,7 @@ func load(ctx context.Context, env *command.Env, o *options, needs format.Needs)
 	return parts.GetPartitions(), nodes, fc, nil
 }
 
-// showsPartition leaves out partitions that were not asked for, and hidden ones unless root or -a asks.
+// showsPartition leaves out partitions that were not requested, and hidden ones except for root and with -a.
 func (o *options) showsPartition(p *msg.PartitionRecord) bool {
 	if len(o.partitions) > 0 {
 		return slices.Contains(o.partitions, p.GetName())
@@ -128,7 +128,7 @@ func (o *options) showsNode(n *msg.NodeRecord) bool {
 		return false
 	case o.noStates:
 		return false
-	// a device that is not given out has its reason, too
+	// a device that is not allocated has a reason, too
 	case o.reasons && !o.haveStates && !format.Unavailable(n) && n.GetGresDrain() == "":
 		return false
 	case n.GetState() == msg.NodeState_NODE_FUTURE && !o.haveStates:

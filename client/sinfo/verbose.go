@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/view"
 )
 
-// flags are the lines of the second block of -v: what a real sinfo sets for the fields of its format, by their names in -O.
+// flags are the lines of the second block of -v: the flags that a real sinfo sets for the fields of its format, by -O name.
 var flags = []struct{ line, fields string }{
 	{"all_flag        = ", ""},
 	{"alloc_mem_flag  = ", "allocmem"},
@@ -42,7 +42,7 @@ var flags = []struct{ line, fields string }{
 	{"weight_flag     = ", "weight"},
 }
 
-// printOptions is what -v prints first, in the form of a real sinfo; nothing before a document.
+// printOptions prints the first block of -v, in the format of a real sinfo; nothing before a document.
 func (o *options) printOptions(env *command.Env) {
 	g := o.given
 	if g.Verbose() == 0 || o.document.Wanted {
@@ -97,7 +97,7 @@ func (o *options) printOptions(env *command.Env) {
 	view.EndOptions(env, "\n")
 }
 
-// named writes a format of sinfo's own by the names of its fields, as a real sinfo does.
+// named writes one of sinfo's own formats with the names of its fields, as a real sinfo does.
 func named(layout format.Layout[*format.NodeGroup]) string {
 	var words []string
 	for _, c := range layout {

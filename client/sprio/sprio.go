@@ -24,7 +24,7 @@ type options struct {
 	format, sort                                 string
 	haveFormat                                   bool
 	filter                                       msg.JobsRequest
-	nobody                                       bool // users were given, and there is none of them
+	nobody                                       bool // users were given, but none of them exists
 	given                                        view.Given
 }
 
@@ -59,7 +59,7 @@ const usage = `Usage: sprio [-j jid[s]] [-u user_name[s]] [-o format] [-p partit
    [--federation] [--local] [--sibling] [--usage] [-hlnvVw]
 `
 
-// Page is what the command says of itself.
+// Page describes the command.
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: sprio [OPTIONS]",
@@ -76,7 +76,7 @@ begin time or a dependency, have no priority yet and are left out.`,
 	}
 }
 
-// Main runs one sprio command line. What it prints and returns follows a real sprio, except that -M with this cluster's name works.
+// Main runs one sprio command line. Output and exit code follow a real sprio, except that -M with this cluster's name works.
 func Main(env *command.Env, args []string) int {
 	o, err := parse(env, args)
 	if err != nil {
@@ -103,7 +103,7 @@ func Main(env *command.Env, args []string) int {
 	return print(env, o, reply)
 }
 
-// failure is the exit code of a real sprio that cannot ask.
+// failure is the exit code of a real sprio whose query fails.
 const failure = 255
 
 func failed(env *command.Env, err error) int {
@@ -173,7 +173,7 @@ func parse(env *command.Env, args []string) (*options, error) {
 			env.Name)
 		return nil, command.ExitCode(1)
 	}
-	o.haveFormat = o.haveFormat && !o.long // -l stands before the variable
+	o.haveFormat = o.haveFormat && !o.long // -l takes precedence over the variable
 	if len(rest) > 0 {
 		env.Errorf("Unrecognized option: %s", format.Escape(rest[0]))
 		fmt.Fprint(env.Stdout, usage)
@@ -182,7 +182,7 @@ func parse(env *command.Env, args []string) (*options, error) {
 	return o, nil
 }
 
-// printOptions is what -v prints first, in the form of a real sprio.
+// printOptions prints the first block of -v, in the format of a real sprio.
 func (o *options) printOptions(env *command.Env) {
 	g := o.given
 	if g.Verbose() == 0 {
@@ -243,7 +243,7 @@ func (o *options) set(env *command.Env, name string, h opt.Hit) error {
 	return nil
 }
 
-// users reads -u; names that do not exist are complained of and select nobody.
+// users reads -u; it reports unknown names, which match nobody.
 func (o *options) users(env *command.Env, value string) {
 	o.byUser = true
 	for _, name := range command.List(value) {

@@ -9,8 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/view"
 )
 
-// printDocument prints the jobs that the options choose as JSON or YAML, in the order of ids: formats and sorting mean nothing
-// to it.
+// printDocument prints the selected jobs as JSON or YAML, in the order of ids; formats and sorting have no effect.
 func printDocument(ctx context.Context, env *command.Env, o *options) int {
 	if o.steps {
 		return printStepsDocument(ctx, env, o)

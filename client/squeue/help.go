@@ -9,7 +9,7 @@ const usage = `Usage: squeue [-A account] [-u user_name] [--me] [--job jobid] [-
               [--federation] [--local] [--sibling] [--usage]
 `
 
-// Page is what the command says of itself.
+// Page describes the command.
 func Page() command.Page {
 	return command.Page{
 		Usage:   "Usage: squeue [OPTIONS]",

@@ -22,7 +22,7 @@ type options struct {
 
 	steps         bool
 	stepIDs       []view.Selector
-	stepNames     []string // -n, of -s
+	stepNames     []string // -n, for -s
 	jobs          []view.Selector
 	haveJobs      bool
 	format        string // -o
@@ -53,7 +53,7 @@ type options struct {
 	onlyState     bool // --only-job-state
 
 	expandPatterns bool
-	nothing        bool // an empty list of names was asked for: no job has one of them
+	nothing        bool // a list of names was empty, so no job matches
 
 	given view.Given
 }
@@ -128,7 +128,7 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "yaml", Arg: opt.Optional}, Group: "What is shown", Meta: "parser", Help: "the same as YAML"},
 }
 
-// parse reads environment and command line; the environment yields to the command line (squeue(1), ENVIRONMENT).
+// parse reads environment and command line, which takes precedence (squeue(1), ENVIRONMENT).
 func parse(env *command.Env, argv []string) (*options, error) {
 	o := &options{given: view.Given{}}
 	names := command.NamesOf(Options[:])
@@ -156,7 +156,7 @@ func parse(env *command.Env, argv []string) (*options, error) {
 	return o, o.check(env, given)
 }
 
-// environment applies the variables whose options were not given.
+// environment applies the variables of options that were not given.
 func (o *options) environment(env *command.Env, given map[string]bool) error {
 	for i := range Options {
 		option := Options[i].Long
@@ -279,7 +279,7 @@ func (o *options) setMore(env *command.Env, name string, h opt.Hit) error {
 	return nil
 }
 
-// check refuses what cannot go together.
+// check rejects options that exclude each other.
 func (o *options) check(env *command.Env, given map[string]bool) error {
 	switch {
 	case o.long && given["format"]:
@@ -292,7 +292,7 @@ func (o *options) check(env *command.Env, given map[string]bool) error {
 	return nil
 }
 
-// list is a list of names to choose by; an empty one chooses nothing.
+// list reads a list of names to filter by; an empty one matches nothing.
 func (o *options) list(value string) []string {
 	names := command.List(value)
 	o.nothing = o.nothing || len(names) == 0
@@ -321,7 +321,7 @@ func (o *options) setStates(env *command.Env, value string) error {
 	return nil
 }
 
-// setUsers reads names and numbers; those that nobody has are named and match nothing.
+// setUsers reads names and numbers; it reports unknown ones, which match nothing.
 func (o *options) setUsers(env *command.Env, value string) error {
 	o.users, o.haveUsers = nil, true
 	for _, name := range command.List(value) {
@@ -349,7 +349,7 @@ func (o *options) setNodes(env *command.Env, value string) error {
 	return nil
 }
 
-// parseSelectors reads -j and -s: ids by commas or blanks, "12", "12_3", "12_[1-3]"; with steps "12.0", "12_3.batch".
+// parseSelectors reads -j and -s: ids separated by commas or blanks, "12", "12_3", "12_[1-3]"; with steps "12.0", "12_3.batch".
 func parseSelectors(env *command.Env, value string, steps bool) ([]view.Selector, error) {
 	var out []view.Selector
 	for _, blank := range strings.Fields(value) {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/view"
 )
 
-// selects makes the choices that a record has to meet whatever the controller left out.
+// selects applies all filters to a record, whatever the controller has already left out.
 func (o *options) selects(r *msg.JobRecord) bool {
 	return o.inStates(r) && o.isAskedFor(r) && o.hasLicense(r) && !(o.notMe && r.GetSpec().GetUid() == uint32(os.Getuid()))
 }
@@ -22,7 +22,7 @@ func (o *options) inStates(r *msg.JobRecord) bool {
 	case o.haveStates && o.allStates:
 		return true
 	case o.haveStates:
-		// as in Slurm, one that waits for its nodes is no RUNNING one
+		// as in Slurm, a job whose nodes are not ready is not RUNNING
 		return r.GetStateFlags()&o.flags != 0 || r.GetStateFlags()&msg.JobConfiguring == 0 && slices.Contains(o.states, r.GetState())
 	case o.start:
 		return r.GetState() == msg.JobState_JOB_PENDING
@@ -30,7 +30,7 @@ func (o *options) inStates(r *msg.JobRecord) bool {
 	return completing || slices.Contains(activeStates, r.GetState())
 }
 
-// isAskedFor compares with -j: by job id, by the id of its array, or by task.
+// isAskedFor applies -j: by job id, array id, or task.
 func (o *options) isAskedFor(r *msg.JobRecord) bool {
 	if !o.haveJobs {
 		return true
@@ -38,7 +38,7 @@ func (o *options) isAskedFor(r *msg.JobRecord) bool {
 	return slices.ContainsFunc(o.jobs, func(s view.Selector) bool { return s.Matches(r) })
 }
 
-// hasLicense compares with -L: any of the names.
+// hasLicense applies -L: any of the names.
 func (o *options) hasLicense(r *msg.JobRecord) bool {
 	if len(o.licenses) == 0 {
 		return true
@@ -52,10 +52,10 @@ func (o *options) hasLicense(r *msg.JobRecord) bool {
 	return false
 }
 
-// expand gives the rows of a record to add: one, or with -r and -P one for each task and each partition. It reports what add did.
+// expand calls add for the rows of a record: one, or with -r and -P one per task and partition. It returns the result of add.
 func (o *options) expand(r *msg.JobRecord, add func(format.Job) bool) bool {
 	job := format.Job{JobRecord: r}
-	if o.haveJobs && !o.array { // with -r each task is a row of its own, or none
+	if o.haveJobs && !o.array { // with -r each task has a row of its own, or none
 		job.JobRecord = view.AskedPart(o.jobs, r)
 	}
 	if !o.perPartition || r.GetState() != msg.JobState_JOB_PENDING {
@@ -75,7 +75,7 @@ func (o *options) expandTasks(job format.Job, add func(format.Job) bool) bool {
 		return add(job)
 	}
 	if !format.ExpandTasks(job.GetArrayTasks(), func(uint32) bool { return false }) {
-		return add(job) // not an expression that can be taken apart
+		return add(job) // not a valid expression
 	}
 	fits := true
 	format.ExpandTasks(job.GetArrayTasks(), func(task uint32) bool {

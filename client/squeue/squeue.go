@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/view"
 )
 
-// The default views (squeue(1), --format).
+// The default formats (squeue(1), --format).
 const (
 	defaultFormat = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 	longFormat    = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
@@ -34,7 +34,7 @@ func Main(env *command.Env, args []string) int {
 	return view.Repeat(env, o.iterateS, func(ctx context.Context) int { return once(ctx, env, o) })
 }
 
-// once asks the controller and prints the table.
+// once queries the controller and prints the table.
 func once(ctx context.Context, env *command.Env, o *options) int {
 	if o.document.Wanted {
 		return printDocument(ctx, env, o)
@@ -56,7 +56,7 @@ func once(ctx context.Context, env *command.Env, o *options) int {
 	return view.PrintLines(env, fc, layout, o.head(env, table.Len()), table.Lines)
 }
 
-// head is what stands above a table of so many rows.
+// head returns the lines above a table with the given number of rows.
 func (o *options) head(env *command.Env, rows int) view.TableOptions {
 	head := view.TableOptions{NoHeader: o.noHeader, Stamp: o.long || o.iterateS > 0 || o.given.Verbose() > 0, Cluster: o.clusterHeader(env)}
 	if o.given.Verbose() > 0 {
@@ -65,7 +65,7 @@ func (o *options) head(env *command.Env, rows int) view.TableOptions {
 	return head
 }
 
-// clusterHeader is the line above a view asked for with -M.
+// clusterHeader is the line above the table for -M.
 func (o *options) clusterHeader(env *command.Env) string {
 	if o.haveClusters {
 		return env.ClusterName()
@@ -106,20 +106,20 @@ func order(o *options) (format.Order[format.Job], string) {
 	return format.Jobs().ParseSort(spec)
 }
 
-// activeStates are what squeue shows when nobody says which: jobs that wait, run or are being cleaned up.
+// activeStates are the states that squeue shows by default: jobs that wait or run; those being cleaned up are added by flag.
 var activeStates = []msg.JobState{msg.JobState_JOB_PENDING, msg.JobState_JOB_RUNNING, msg.JobState_JOB_SUSPENDED}
 
-// request is the selection that the controller can make, and what is needed of each job.
+// request returns the selection that the controller can make, and the required fields.
 func request(o *options, needs format.Needs) *msg.JobsRequest {
 	r := &msg.JobsRequest{Uids: o.users, Partitions: o.partitions, Names: o.names, Accounts: o.accounts, Qos: o.qos,
 		Reservations: o.reservations,
 		Nodes:        o.nodes}
 	needs.With(format.NeedsOfChoice()).AskJobs(r)
-	// Hidden partitions are hidden from ordinary users who did not ask for them by -a or by name, as sinfo has it.
+	// As in sinfo, ordinary users do not see hidden partitions unless they use -a or name them.
 	r.ShownPartitions = !o.all && len(o.partitions) == 0 && !o.haveJobs && os.Getuid() != 0
 	switch {
 	case o.haveJobs:
-		// All states: an id that does not exist must be told from one whose job has ended.
+		// All states, to distinguish an unknown id from a job that has ended.
 		r.AllStates = true
 		r.Ids = view.IDs(o.jobs)
 	case o.haveStates && o.allStates:
@@ -137,8 +137,8 @@ func request(o *options, needs format.Needs) *msg.JobsRequest {
 	return r
 }
 
-// load fetches, selects and expands; add gets each row as it comes, and its record is not needed afterwards. What went wrong
-// has been said when it returns an error.
+// load fetches, selects and expands; add gets each row as it arrives, and its record is not needed afterwards. Errors have already
+// been reported.
 func load(ctx context.Context, env *command.Env, o *options, needs format.Needs, add addRow) (*format.Context, error) {
 	fc, failed, err := fetch(ctx, env, o, needs, add)
 	if failed != nil {
@@ -147,7 +147,7 @@ func load(ctx context.Context, env *command.Env, o *options, needs format.Needs,
 	return fc, err
 }
 
-// fetch is load that leaves it to the caller to say why the controller did not answer (failed).
+// fetch is load that leaves reporting a failed query to the caller (failed).
 func fetch(ctx context.Context, env *command.Env, o *options, needs format.Needs, add addRow) (fc *format.Context, failed, err error) {
 	fc = view.Context(env, 0)
 	fc.NoConvert, fc.Expand = o.noConvert, o.expandPatterns
@@ -188,7 +188,7 @@ func fetch(ctx context.Context, env *command.Env, o *options, needs format.Needs
 	return fc, nil, nil
 }
 
-// known tells whether there is a job of that number, whatever the other options leave of it.
+// known reports whether a job with that number exists, regardless of the other options.
 func known(ctx context.Context, c *client.Client, job uint32) bool {
 	found := false
 	err := view.EachJob(ctx, c, &msg.JobsRequest{Ids: []string{strconv.FormatUint(uint64(job), 10)}, AllStates: true}, &format.Context{},
@@ -196,10 +196,10 @@ func known(ctx context.Context, c *client.Client, job uint32) bool {
 	return err == nil && found
 }
 
-// addRow takes a row; false means that there is no room for more.
+// addRow takes a row; it returns false if there is no room for more.
 type addRow func(c *format.Context, j format.Job) bool
 
-// findNodes refuses names of -w that are no node, as Slurm does, and turns host names into node names.
+// findNodes rejects unknown names in -w, as Slurm does, and converts host names to node names.
 func findNodes(ctx context.Context, env *command.Env, c *client.Client, o *options) error {
 	if len(o.nodes) == 0 {
 		return nil

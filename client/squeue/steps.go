@@ -20,7 +20,7 @@ func printSteps(ctx context.Context, env *command.Env, o *options) int {
 	table := format.Steps()
 	layout, unknown := table.ParseLetters(stepsFormat)
 	switch {
-	case o.haveFormat && !o.layoutFromEnv: // SQUEUE_FORMAT is about jobs
+	case o.haveFormat && !o.layoutFromEnv: // SQUEUE_FORMAT is for jobs
 		layout, unknown = table.ParseLetters(o.format)
 	case o.haveLong:
 		layout, unknown = table.ParseNames(o.formatLong)
@@ -57,7 +57,7 @@ func printSteps(ctx context.Context, env *command.Env, o *options) int {
 	return view.PrintLines(env, fc, layout, o.head(env, rows.Len()), rows.Lines)
 }
 
-// madeSteps are the steps that srun has made, of the jobs that the options choose.
+// madeSteps returns the steps created by srun of the selected jobs.
 func madeSteps(ctx context.Context, env *command.Env, o *options) (map[uint32][]*msg.StepRecord, error) {
 	if o.nothing {
 		return nil, nil
@@ -68,11 +68,11 @@ func madeSteps(ctx context.Context, env *command.Env, o *options) (map[uint32][]
 	}
 	defer func() { _ = c.Close() }()
 	r := request(o, format.Needs{})
-	r.Nodes = nil // names of hosts may be among them
+	r.Nodes = nil // it may contain host names
 	return view.StepsOf(ctx, c, r)
 }
 
-// ofRunning is a copy of the options that chooses jobs that have steps, by what is not said of steps; -i asks again with the first.
+// ofRunning returns a copy of the options that selects jobs with steps, without the filters for steps; -i reuses the original.
 func (o *options) ofRunning() *options {
 	running := *o
 	running.haveStates, running.states, running.start = true, []msg.JobState{msg.JobState_JOB_RUNNING, msg.JobState_JOB_SUSPENDED}, false
@@ -80,7 +80,7 @@ func (o *options) ofRunning() *options {
 	return &running
 }
 
-// wantsStep compares with the list of -s, with -n and with -w.
+// wantsStep applies the list of -s, -n and -w.
 func (o *options) wantsStep(r *msg.JobRecord, s format.Step) bool {
 	if len(o.stepNames) > 0 && !slices.Contains(o.stepNames, s.Name()) && !slices.Contains(o.stepNames, r.GetSpec().GetName()) {
 		return false

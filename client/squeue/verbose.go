@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// printOptions is what -v prints first, in the form of a real squeue; nothing before a document.
+// printOptions prints the first block of -v, in the format of a real squeue; nothing before a document.
 func (o *options) printOptions(env *command.Env) {
 	g := o.given
 	if g.Verbose() == 0 || o.document.Wanted {

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// units are how amounts of time are shown: divided by seconds, as a part of all there was, or both.
+// units are the formats of amounts of time: divided by seconds, as a percentage of the total, or both.
 type units struct {
 	word    string
 	seconds float64 // 0: only the percentage
@@ -38,7 +38,7 @@ func unitsOf(word string) (units, bool) {
 	return units{}, false
 }
 
-// text shows an amount of all there was.
+// text formats an amount out of a total.
 func (u units) text(seconds, all float64) string {
 	percent := "0.00%"
 	if all > 0 {
@@ -53,7 +53,7 @@ func (u units) text(seconds, all float64) string {
 	return strconv.FormatFloat(float64(int64(seconds/u.seconds)), 'f', 0, 64) + "(" + percent + ")"
 }
 
-// columns reads a list of fields. Amounts are wider where they have percentages behind them.
+// columns reads a list of fields. Amounts are wider if percentages follow them.
 func columns(spec string, named, tree bool, u units) (heads []acct.Head, bad string) {
 	width := 8
 	if u.percent && u.seconds != 0 {
@@ -68,7 +68,7 @@ func columns(spec string, named, tree bool, u units) (heads []acct.Head, bad str
 		{Name: "Proper Name", Width: 15, Key: "proper"}, {Name: "Reported", Width: width, Key: "reported"},
 		{Name: "TRES Name", Width: 14, Key: "tresname"},
 		{Name: "TRES Count", Width: 10, Key: "trescount"}, {Name: "Used", Width: width, Key: "used"},
-		// What older versions called them.
+		// Names in older versions.
 		{Name: "PLND Down", Width: width, Key: "plnddown"}, {Name: "Planned", Width: width, Key: "reserved"},
 	}
 	words := command.List(spec)
@@ -89,7 +89,7 @@ func columns(spec string, named, tree bool, u units) (heads []acct.Head, bad str
 		h.Key = map[string]string{"plnddown": "planneddown", "reserved": "planned"}[h.Key]
 		h.Key = cmp.Or(h.Key, all[i].Key)
 		if tree && h.Key == "account" {
-			h.Width = -20 // to the left, so that the depth can be seen
+			h.Width = -20 // left-aligned, to show the depth
 		}
 		if n, err := strconv.Atoi(size); sized && err == nil {
 			h.Width = max(min(n, 1<<12), -1<<12)
@@ -99,7 +99,7 @@ func columns(spec string, named, tree bool, u units) (heads []acct.Head, bad str
 	return heads, ""
 }
 
-// utilization is what the whole cluster had, a line for each resource.
+// utilization prints the use of the whole cluster, a line per resource.
 func (r *report) utilization(reply *msg.AccountUsageReply) int {
 	r.title("Cluster Utilization", false)
 	var rows []map[string]string
@@ -128,7 +128,7 @@ type row struct {
 	used    []*msg.TresUsage
 }
 
-// rows are the users with usage that the command line asks for.
+// rows returns the users with usage that the command line selects.
 func (r *report) rows(reply *msg.AccountUsageReply) (list []row) {
 	for _, u := range reply.GetRows() {
 		x := row{account: u.GetAccount(), uid: u.GetUid(), login: shares.UserName(u.GetUid()), used: u.GetUsed()}
@@ -144,7 +144,7 @@ func (r *report) rows(reply *msg.AccountUsageReply) (list []row) {
 	return list
 }
 
-// texts are the lines of one row, one for each resource. Accounts have no login.
+// texts returns the lines of one row, one per resource. Accounts have no login.
 func (r *report) texts(reply *msg.AccountUsageReply, account, login string, used func(name string) float64) (lines []map[string]string) {
 	proper := ""
 	if a, ok := passwd.User(login); ok && login != "" {
@@ -159,7 +159,7 @@ func (r *report) texts(reply *msg.AccountUsageReply, account, login string, used
 	return lines
 }
 
-// byAccount has each account with its users below it, and above all root with the sum.
+// byAccount prints each account with its users below it, and root with the sum at the top.
 func (r *report) byAccount(reply *msg.AccountUsageReply) int {
 	r.title("Cluster/Account/User Utilization", true)
 	list := r.rows(reply)
@@ -201,7 +201,7 @@ func (r *report) byAccount(reply *msg.AccountUsageReply) int {
 	return r.print(lines)
 }
 
-// order puts root before the accounts below it.
+// order sorts root before the accounts below it.
 func order(account string) int {
 	if account == shares.Root {
 		return 0
@@ -216,7 +216,7 @@ func (r *report) byUser(reply *msg.AccountUsageReply) int {
 	return r.printUsers(reply, list)
 }
 
-// topUsage has the users with the largest use of the first resource, with group all accounts of one together.
+// topUsage prints the users with the largest use of the first resource; with group, all accounts of a user are one row.
 func (r *report) topUsage(reply *msg.AccountUsageReply) int {
 	r.title(fmt.Sprintf("Top %d Users", r.top), true)
 	list := r.rows(reply)
@@ -227,14 +227,14 @@ func (r *report) topUsage(reply *msg.AccountUsageReply) int {
 	return r.printUsers(reply, list[:min(len(list), r.top)])
 }
 
-// byUsage puts those who used the most of the first resource first.
+// byUsage sorts by use of the first resource, descending.
 func (r *report) byUsage(list []row) {
 	slices.SortStableFunc(list, func(a, b row) int {
 		return cmp.Or(cmp.Compare(shares.Amount(b.used, r.tres[0]), shares.Amount(a.used, r.tres[0])), cmp.Compare(a.login, b.login))
 	})
 }
 
-// grouped are the users with all their accounts in one row.
+// grouped combines all accounts of a user into one row.
 func grouped(list []row) (out []row) {
 	for _, x := range list {
 		i := slices.IndexFunc(out, func(o row) bool { return o.uid == x.uid })

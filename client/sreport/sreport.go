@@ -38,7 +38,7 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "usage"}, Help: "show this text"},
 }
 
-// Page is what the command says of itself.
+// Page describes the command.
 func Page() command.Page {
 	return command.Page{
 		Usage:   "Usage: sreport [<OPTION>...] <COMMAND> [<REPORT OPTION>...]",
@@ -65,7 +65,7 @@ func Page() command.Page {
 	}
 }
 
-// report is one command line.
+// report is a parsed command line.
 type report struct {
 	env                          *command.Env
 	noHeader, parsable, trailing bool
@@ -120,13 +120,13 @@ func (r *report) set(name, value string) error {
 		r.units = u
 	case "tres":
 		if r.tres = command.List(strings.ToLower(value)); len(r.tres) == 0 {
-			r.tres = nil // as if it had not been given
+			r.tres = nil // as if not given
 		}
 	}
 	return nil
 }
 
-// called reports whether a word means a keyword: the word or a beginning of it, in any case.
+// called reports whether a word is a keyword or an abbreviation of it, in any case.
 func called(word, keyword string) bool {
 	return word != "" && len(word) <= len(keyword) && strings.EqualFold(keyword[:len(word)], word)
 }
@@ -220,7 +220,7 @@ func reportNames(kinds []kind) string {
 	return strings.Join(quoted, ", ")
 }
 
-// conditions reads what follows the report. The window is yesterday by default, and never ends later than now.
+// conditions reads the words after the report. The default window is yesterday; it never ends later than now.
 func (r *report) conditions(words []string) error {
 	now := r.env.Now()
 	day := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, now.Location())
@@ -289,7 +289,7 @@ func (r *report) moment(text string, now time.Time, into *time.Time) error {
 // rule is the line above and below a report's title.
 var rule = strings.Repeat("-", 80)
 
-// title prints what stands above a report.
+// title prints the lines above a report.
 func (r *report) title(name string, length bool) {
 	if r.noHeader {
 		return

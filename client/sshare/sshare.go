@@ -39,7 +39,7 @@ var Options = [...]command.Option{
 	{Name: opt.Name{Long: "usage"}, Help: "show this text"},
 }
 
-// Page is what the command says of itself.
+// Page describes the command.
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: sshare [OPTION...]",
@@ -56,13 +56,13 @@ share, and accounts that jobs named with --account are shown below it.`,
 
 type field struct {
 	name  string
-	width int // negative: to the left
+	width int // negative: left-aligned
 	text  func(o *options, n *shares.Node) string
 }
 
 func number(v float64) string { return strconv.FormatFloat(v, 'f', 6, 64) }
 
-// unlessRoot is empty for the account root, which is a share of nothing.
+// unlessRoot is empty for the account root, which has no share of anything.
 func unlessRoot(f func(n *shares.Node) string) func(*options, *shares.Node) string {
 	return func(_ *options, n *shares.Node) string {
 		if n.Depth == 0 {
@@ -82,7 +82,7 @@ func level(n *shares.Node) string {
 	return number(n.Level)
 }
 
-// fields are the columns in the order of --helpformat, with the widths of sshare(1).
+// fields returns the columns in the order of --helpformat, with the widths of sshare(1).
 func fields() []field {
 	none := func(*options, *shares.Node) string { return "" }
 	return []field{
@@ -213,7 +213,7 @@ func (o *options) set(name, value string) error {
 	return nil
 }
 
-// columns reads -o, or what -l and -m ask for.
+// columns reads -o, or returns the columns of -l and -m.
 func (o *options) columns() (heads []acct.Head, err error) {
 	spec := o.format
 	if spec == "" {
@@ -254,7 +254,7 @@ func (o *options) say() {
 	fmt.Fprintf(o.env.Stderr, "Users requested:\n\t: %s\nAccounts requested:\n\t: %s\n", list(o.users, who), list(o.accounts, "all"))
 }
 
-// wants reports whether a node is shown.
+// wants reports whether to show a node.
 func (o *options) wants(n *shares.Node, self string) bool {
 	if len(o.accounts) > 0 && !slices.ContainsFunc(o.accounts, func(a string) bool { return strings.EqualFold(a, n.Account) }) {
 		return false

@@ -24,7 +24,7 @@ import (
 // options is a parsed command line of sstat.
 type options struct {
 	ids                                               []string
-	steps                                             map[string][]string // by job id; nil: not said
+	steps                                             map[string][]string // by job id; nil: not given
 	allSteps, noHeader, noConvert, parsable, trailing bool
 	byNode                                            bool
 	fields                                            string
@@ -50,7 +50,7 @@ var Options = [...]command.Option{
 
 const usage = "Usage: sstat [options] -j <job(.stepid)>\n\tUse --help for help\n"
 
-// Page is what the command says of itself.
+// Page describes the command.
 func Page() command.Page {
 	return command.Page{
 		Usage:   "Usage: sstat [OPTIONS] -j JOB[.STEP],…",
@@ -121,8 +121,8 @@ func Main(env *command.Env, args []string) int {
 	return 0
 }
 
-// withUnmeasured adds the steps that run and of which their nodes have not said yet what they use. Whose usage a user may not see, the
-// controller has refused.
+// withUnmeasured adds running steps whose nodes have not reported usage yet. It skips jobs whose usage the user may not see, which
+// the controller has already rejected.
 func withUnmeasured(c *client.Client, ids []string, usage []*msg.StepUsage, made map[uint32][]*msg.StepRecord) ([]*msg.StepUsage, error) {
 	list := usage
 	err := view.EachJob(context.Background(), c, &msg.JobsRequest{AllStates: true, Ids: ids}, &format.Context{}, func(j *msg.JobRecord) {
@@ -156,7 +156,7 @@ func withUnmeasured(c *client.Client, ids []string, usage []*msg.StepUsage, made
 	return list, err
 }
 
-// sayMissing names what was asked for and is not there, in Slurm's words: jobs that are not known or do not run, and steps.
+// sayMissing reports requested items that do not exist, in Slurm's words: jobs that are unknown or not running, and steps.
 func (o *options) sayMissing(env *command.Env, rows []acct.Row, outcomes []*msg.JobOutcome) {
 	for _, out := range outcomes {
 		if out.GetProblem().GetCode() == uint32(msg.CodeNotRunning) {
@@ -187,7 +187,7 @@ func (o *options) sayMissing(env *command.Env, rows []acct.Row, outcomes []*msg.
 	}
 }
 
-// wants: a step that was named, or of a job that was: all with -a, else the lowest that srun has made, or what there is.
+// wants reports whether to show a step: one that was named, or of a named job all with -a, else the lowest created by srun, or any.
 func (o *options) wants(r acct.Row, all []acct.Row) bool {
 	steps, named := o.steps[strconv.FormatUint(uint64(r.GetId()), 10)]
 	switch {
@@ -211,7 +211,7 @@ func parse(env *command.Env, args []string) (*options, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, word := range rest { // a job may stand without -j
+	for _, word := range rest { // -j may be omitted
 		if err := o.jobs(env, word); err != nil {
 			return nil, err
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/opt"
 )
 
-// Allocation is a job without a batch script, of salloc or of srun.
+// Allocation is a job without a batch script, for salloc or srun.
 type Allocation struct {
 	Env    *command.Env
 	Req    *opt.Request
@@ -22,7 +22,7 @@ type Allocation struct {
 	Client *client.Client
 	Job    *msg.JobRecord
 	ID     uint32
-	// First is the step that the start of the job is to make, Step that step once Wait has returned; nil: it has not been made.
+	// First is the step to create when the job starts; Step is that step after Wait, nil if it was not created.
 	First  *msg.FirstStep
 	Step   *msg.StepRecord
 	Waited time.Duration // for resources
@@ -30,27 +30,28 @@ type Allocation struct {
 }
 
 const (
-	// firstWait is how long nobody is told that a job waits.
+	// firstWait is how long waiting for a job is not reported.
 	firstWait = 400 * time.Millisecond
-	// pollWait is how long the controller may hold an answer.
+	// pollWait is how long the controller may hold a request.
 	pollWait = 20 * time.Second
-	// reasonWait is how long the controller may hold it while the reason for waiting is not known, reasonTries how often that is asked.
+	// reasonWait is how long the controller may hold it while the reason for waiting is unknown; reasonTries is how often that is
+	// tried.
 	reasonWait  = time.Second
 	reasonTries = 10
 )
 
-// Interrupted is a signal that ended the waiting.
+// Interrupted is a signal that ended the wait.
 type Interrupted struct{ Signal syscall.Signal }
 
 func (i *Interrupted) Error() string { return "interrupted by " + i.Signal.String() }
 
-// ErrRevoked: the allocation has ended before it was there.
+// ErrRevoked means that the allocation ended before it was granted.
 var ErrRevoked = errors.New("the allocation has been revoked")
 
-// ErrNotNow: --immediate, and there are no resources.
+// ErrNotNow means that --immediate was given and there are no resources.
 var ErrNotNow = errors.New("there are no resources within the time of --immediate")
 
-// Describe adds to the specification what comes from this process.
+// Describe adds properties of this process to the specification.
 func Describe(env *command.Env, req *opt.Request, name string) {
 	spec := req.Spec
 	if spec.Name == "" {
@@ -79,7 +80,7 @@ func (a *Allocation) Request(ctx context.Context, environ []string) (*msg.Submit
 	return reply, nil
 }
 
-// Wait returns when the job has its nodes. queued is called once if it has to wait.
+// Wait returns when the job has its nodes. It calls queued once if the job has to wait.
 func (a *Allocation) Wait(ctx context.Context, signals <-chan os.Signal, queued func()) error {
 	started := a.Env.Now()
 	wait, told, tries := firstWait, false, 0
@@ -112,14 +113,14 @@ func (a *Allocation) Wait(ctx context.Context, signals <-chan os.Signal, queued 
 		if told {
 			a.sayUnavailable(job)
 			a.sayWhy(ctx, job)
-			if tries++; !known(job) && tries <= reasonTries { // the scheduler has not looked at it yet
+			if tries++; !known(job) && tries <= reasonTries { // the scheduler has not considered it yet
 				wait = reasonWait
 			}
 		}
 	}
 }
 
-// ask is one call, which a signal breaks off.
+// ask makes one call, which a signal interrupts.
 func (a *Allocation) ask(ctx context.Context, wait time.Duration, signals <-chan os.Signal) (*msg.WaitAllocationReply, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -142,7 +143,7 @@ func (a *Allocation) ask(ctx context.Context, wait time.Duration, signals <-chan
 		case s := <-signals:
 			switch n, ok := s.(syscall.Signal); n {
 			case syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGCHLD, syscall.SIGTSTP:
-			case syscall.SIGPIPE: // of a connection that has broken
+			case syscall.SIGPIPE: // from a broken connection
 			default:
 				if ok {
 					return nil, &Interrupted{n}
@@ -152,18 +153,18 @@ func (a *Allocation) ask(ctx context.Context, wait time.Duration, signals <-chan
 	}
 }
 
-// Ready: the job has its nodes, and they are ready.
+// Ready reports whether the job has its nodes, and they are ready.
 func Ready(job *msg.JobRecord) bool {
 	return job.GetState() == msg.JobState_JOB_RUNNING && job.GetStateFlags()&uint32(msg.JobConfiguring) == 0
 }
 
-// Over: the job has ended, or is about to.
+// Over reports whether the job has ended, or is about to.
 func Over(job *msg.JobRecord) bool {
 	return job.GetState() != msg.JobState_JOB_PENDING && job.GetState() != msg.JobState_JOB_RUNNING &&
 		job.GetState() != msg.JobState_JOB_SUSPENDED
 }
 
-// End gives the allocation back.
+// End releases the allocation.
 func (a *Allocation) End(ctx context.Context, waitStatus uint32) error {
 	if a.Client == nil || a.ID == 0 {
 		return nil
@@ -173,7 +174,7 @@ func (a *Allocation) End(ctx context.Context, waitStatus uint32) error {
 	})
 	if code := msg.Code(client.ProblemOf(err).GetCode()); code == msg.CodeFinished || code == msg.CodeAlreadyDone ||
 		code == msg.CodeInvalidJobID {
-		return nil // it has ended already
+		return nil // it has already ended
 	}
 	return err
 }
@@ -184,7 +185,7 @@ func (a *Allocation) Cancel(ctx context.Context) error {
 	return err
 }
 
-// Done tells when the job has ended, with its record.
+// Done sends the job's record when the job has ended.
 func (a *Allocation) Done(ctx context.Context) <-chan *msg.JobRecord {
 	ended := make(chan *msg.JobRecord, 1)
 	go func() {
@@ -198,7 +199,7 @@ func (a *Allocation) Done(ctx context.Context) <-chan *msg.JobRecord {
 	return ended
 }
 
-// SayLead prints what Slurm says ahead of a refusal.
+// SayLead prints Slurm's text before an error.
 func (a *Allocation) SayLead(err error) {
 	problem := client.ProblemOf(err)
 	if problem.GetCode() == uint32(msg.CodeInvalidPartition) && a.Req.Spec.Partition != "" && problem.GetLead() == "" {
@@ -208,7 +209,7 @@ func (a *Allocation) SayLead(err error) {
 	}
 }
 
-// Refused prints why there is no allocation, in the words of each command: lead is "Unable to allocate resources" or the like.
+// Refused reports why there is no allocation; lead is the command's phrase, "Unable to allocate resources" or the like.
 func (a *Allocation) Refused(err error, lead string) int {
 	text, more := command.Phrase(err)
 	a.SayLead(err)

@@ -1,5 +1,5 @@
-// Package submission collects what a job takes from the process that submits it (environment, limits, session), sends
-// the submission until it is answered, and holds the allocations that salloc and srun request.
+// Package submission collects what a job takes from the submitting process (environment, limits, session), sends the submission
+// until it is answered, and holds the allocations that salloc and srun request.
 package submission
 
 import (
@@ -16,12 +16,12 @@ const (
 	MaxEnvBytes = 1 << 20
 )
 
-// Export is what --export asks for.
+// Export is a parsed --export.
 type Export struct {
 	all   bool // ALL, or no --export
-	Login bool // begin with the login environment: NONE, NIL or a list without ALL (sbatch(1), --export)
-	// names are NAME and NAME=value, in order. Those before ALL give way to the submitter's environment, those behind it win
-	// (observed; sbatch(1) speaks of the former only).
+	Login bool // start with the login environment: NONE, NIL or a list without ALL (sbatch(1), --export)
+	// names are NAME and NAME=value, in order. Those before ALL are overridden by the submitter's environment, those after it
+	// override it (observed; sbatch(1) mentions only the former).
 	before, names []string
 }
 
@@ -44,7 +44,7 @@ func ParseExport(value string) Export {
 	return x
 }
 
-// splitExport cuts at the commas outside quotes; the quotes stay, as a real sbatch leaves them.
+// splitExport splits at the commas outside quotes; the quotes are kept, as in a real sbatch.
 func splitExport(value string) []string {
 	var items []string
 	quote, begin := byte(0), 0
@@ -62,7 +62,7 @@ func splitExport(value string) []string {
 	return append(items, value[begin:])
 }
 
-// Environment is a list NAME=value in which each name stands once.
+// Environment is a list NAME=value without duplicate names.
 type Environment struct {
 	Vars  []string
 	index map[string]int
@@ -91,7 +91,7 @@ func (e *Environment) Set(name, value string) { e.Put(name, name+"="+value) }
 
 func (e *Environment) Has(name string) bool { _, ok := e.index[name]; return ok }
 
-// Add puts what is not there yet.
+// Add adds variables that are not set yet.
 func (e *Environment) Add(vars []string) {
 	for _, v := range vars {
 		if name, _, ok := strings.Cut(v, "="); ok && name != "" && !e.Has(name) {
@@ -100,8 +100,8 @@ func (e *Environment) Add(vars []string) {
 	}
 }
 
-// Exported is the part of the submitter's environment that the job gets. Variables of Slurm's and Sluice's own are always
-// part of it.
+// Exported returns the part of the submitter's environment that the job gets. It always includes Slurm's and Sluice's own
+// variables.
 func Exported(environ []string, x Export) *Environment {
 	return exportedOf(OuterJobRemoved(environ), x)
 }
@@ -120,12 +120,13 @@ func exportedOf(environ []string, x Export) *Environment {
 	return out
 }
 
-// ExportedStep is the part that tasks of a step get. They belong to the allocation in which srun runs, and keep what describes it.
+// ExportedStep returns the part for the tasks of a step. They belong to the allocation in which srun runs, so variables that
+// describe it are kept.
 func ExportedStep(environ []string, x Export) *Environment {
 	return exportedOf(environ, x)
 }
 
-// export puts the variables that --export names: NAME with the submitter's value, NAME=value as given.
+// export sets the variables that --export names: NAME with the submitter's value, NAME=value as given.
 func (e *Environment) export(items []string, source *Environment) {
 	for _, item := range items {
 		name, _, given := strings.Cut(item, "=")
@@ -137,8 +138,8 @@ func (e *Environment) export(items []string, source *Environment) {
 	}
 }
 
-// OuterJobRemoved leaves out what describes the allocation in which sbatch itself runs: a job submitted from a job is not
-// part of it. (Slurm 22.05 lets SLURM_NTASKS, SLURM_MEM_PER_NODE and others through, which then contradict the new job.)
+// OuterJobRemoved removes the variables that describe the allocation in which sbatch itself runs: a job submitted from a job is not
+// part of it. (Slurm 22.05 keeps SLURM_NTASKS, SLURM_MEM_PER_NODE and others, which then contradict the new job.)
 func OuterJobRemoved(environ []string) []string {
 	inside := slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, "SLURM_JOB_ID=") })
 	if !inside {

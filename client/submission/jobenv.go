@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// JobVariables are what salloc and srun tell a command of the allocation that it has (salloc(1) and srun(1), OUTPUT ENVIRONMENT
-// VARIABLES). asked is the specification before the controller has filled in its defaults: what was asked for, a srun inside takes up.
+// JobVariables returns the variables by which salloc and srun describe the allocation to a command (salloc(1) and srun(1), OUTPUT
+// ENVIRONMENT VARIABLES). asked is the specification before the controller has filled in its defaults: an srun inside repeats only
+// the user's requests.
 func JobVariables(job *msg.JobRecord, asked *msg.JobSpec, cluster string) []string {
 	v := vars{}
 	v.job(job, cluster)
@@ -88,7 +89,7 @@ func (v *vars) asked(job *msg.JobRecord, spec *msg.JobSpec) {
 	v.setIf("SLURM_GPU_FREQ", strings.TrimPrefix(spec.GetTresFreq(), "gpu:"))
 }
 
-// ofGPUs is what a request says of GPUs, "2" or "a100:2"; "" when it says nothing.
+// ofGPUs returns the GPUs of a request, "2" or "a100:2"; "" if there are none.
 func ofGPUs(request string) string {
 	for part := range strings.SplitSeq(request, ",") {
 		part = strings.TrimPrefix(part, "gres/")
@@ -124,7 +125,7 @@ func (v *vars) allocation(job *msg.JobRecord) {
 	v.set("SLURM_TASKS_PER_NODE", Repeat(tasks))
 }
 
-// Repeat writes counts as Slurm does, "2(x3),1".
+// Repeat formats counts as Slurm does, "2(x3),1".
 func Repeat(n []uint32) string {
 	var b strings.Builder
 	for i := 0; i < len(n); {

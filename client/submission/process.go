@@ -9,22 +9,22 @@ import (
 	"github.com/sluice-hpc/sluice/client/nofile"
 )
 
-// What a job takes from the process that submits it.
+// Properties that a job takes from the submitting process.
 
-// Umask reads the mask; the kernel only tells it when it is changed.
+// Umask reads the mask, which the kernel reports only when it is changed.
 func Umask() uint32 {
 	mask := syscall.Umask(0o077)
 	syscall.Umask(mask)
 	return uint32(mask)
 }
 
-// SessionID is that of the process.
+// SessionID returns the session id of this process.
 func SessionID() uint32 {
 	sid, _, _ := syscall.RawSyscall(syscall.SYS_GETSID, 0, 0, 0)
 	return uint32(sid)
 }
 
-// NiceValue is the scheduling priority of this process, SLURM_PRIO_PROCESS of the job.
+// NiceValue is the nice value of this process, for SLURM_PRIO_PROCESS.
 func NiceValue() int {
 	const offset = 20 // getpriority(2): the system call answers 20 - nice
 	n, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0)
@@ -34,7 +34,7 @@ func NiceValue() int {
 	return offset - n
 }
 
-// Limits are the resource limits of this process, those with these numbers.
+// Limits returns the resource limits of this process with the given numbers.
 func Limits(numbers []uint32, asked bool) []*msg.Rlimit {
 	out := make([]*msg.Rlimit, 0, len(numbers))
 	for _, n := range numbers {
@@ -50,7 +50,8 @@ func Limits(numbers []uint32, asked bool) []*msg.Rlimit {
 	return out
 }
 
-// RandomID is 16 random bytes in hex. getrandom(2) directly: crypto/rand would bring its self tests into every command.
+// RandomID returns 16 random bytes in hex. It calls getrandom(2) directly, because crypto/rand would add its self-tests to every
+// command.
 func RandomID() (string, error) {
 	var b [16]byte
 	for got := 0; got < len(b); {

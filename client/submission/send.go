@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// RetryS is how long a command goes on when the controller goes away in the middle: a restart takes less.
+	// RetryS is how long a command continues if the controller goes away in the middle; a restart takes less.
 	RetryS = 60
-	// BusyTries is how often it asks again when the controller cannot take the job now, as Slurm's commands do.
+	// BusyTries is how often a command retries if the controller cannot take the job now, as in Slurm.
 	BusyTries = 15
 )
 
-// Sender calls the controller until there is an answer.
+// Sender calls the controller until it gets an answer.
 type Sender struct {
 	Env  *command.Env
-	Once bool // of a test: nobody waits for a controller that is away
+	Once bool // for tests: do not wait for an absent controller
 }
 
-// Submit calls the controller until it has an answer. A connection that breaks leaves open whether the job was taken, so the
-// same request, with its id, is sent again: the controller takes it once.
+// Submit calls the controller until it gets an answer. After a broken connection it is unknown whether the job was accepted, so the
+// same request, with its id, is sent again: the controller accepts it only once.
 func (s *Sender) Submit(ctx context.Context, req *msg.SubmitRequest) (*client.Client, *msg.SubmitReply, error) {
 	c, err := s.Dial(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *Sender) Submit(ctx context.Context, req *msg.SubmitRequest) (*client.Cl
 				s.Env.Errorf("%s", problem.GetPhrase())
 			}
 			s.Env.Sleep(time.Duration(busy) * time.Second)
-		case client.Away(err) && !asked && s.Env.Now().Sub(started) < s.patience(): // as while nobody listens: Dial
+		case client.Away(err) && !asked && s.Env.Now().Sub(started) < s.patience(): // as if nobody listens: see Dial
 			s.Env.Sleep(pause)
 			pause = min(2*pause, time.Second)
 		case client.Away(err) && !asked:
@@ -63,7 +63,7 @@ func (s *Sender) Submit(ctx context.Context, req *msg.SubmitRequest) (*client.Cl
 	}
 }
 
-// patience is how long a command looks for a controller that is not there.
+// patience is how long a command tries to reach an absent controller.
 func (s *Sender) patience() time.Duration {
 	if s.Once {
 		return 0
@@ -71,8 +71,8 @@ func (s *Sender) patience() time.Duration {
 	return time.Duration(client.MessageTimeoutS(s.Env.Getenv)) * time.Second
 }
 
-// Dial connects. Where a controller has been, and is not at the moment, it may be restarting: as Slurm does, a command tries for
-// MessageTimeout (slurm.conf(5)) before it gives up. Commands that only look do not: they are asked again soon enough.
+// Dial connects. If a controller has been there but is absent, it may be restarting: as in Slurm, a command tries for
+// MessageTimeout (slurm.conf(5)) before it gives up. Commands that only show something do not: the user can repeat them.
 func (s *Sender) Dial(ctx context.Context) (*client.Client, error) {
 	c, err := s.Env.Dial(ctx)
 	if err == nil || s.Once || !client.MayReturn(err) {
@@ -91,7 +91,7 @@ func (s *Sender) Dial(ctx context.Context) (*client.Client, error) {
 	return nil, err
 }
 
-// Redial connects again, waiting a little longer each time; nil when the time is over.
+// Redial reconnects with increasing pauses; nil if the time is over.
 func (s *Sender) Redial(ctx context.Context, started time.Time, pause *time.Duration) *client.Client {
 	for s.Env.Now().Sub(started) < RetryS*time.Second {
 		s.Env.Sleep(*pause)
@@ -103,14 +103,14 @@ func (s *Sender) Redial(ctx context.Context, started time.Time, pause *time.Dura
 	return nil
 }
 
-// Patiently makes a call that may be repeated, through a controller that restarts. That it is busy every call waits for (client).
+// Patiently makes a repeatable call, even through a restart of the controller. (Every call waits for a busy one: package client.)
 func Patiently[R any](ctx context.Context, s *Sender, call func() (R, error)) (R, error) {
 	for broken := 0; ; {
 		r, err := call()
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return r, err
-		case (client.Broken(err) || client.Away(err)) && broken < RetryS: // the client connects again with the next call
+		case (client.Broken(err) || client.Away(err)) && broken < RetryS: // the client reconnects with the next call
 			broken++
 			s.Env.Sleep(min(time.Duration(broken)*50*time.Millisecond, time.Second))
 		default:

@@ -11,14 +11,14 @@ import (
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 
-// waiting is what has been said of why a job waits.
+// waiting records what has been reported about the reason for waiting.
 type waiting struct {
-	phrased bool   // Slurm's line for the first reason, or that it has none
-	said    string // the reason that was printed last
+	phrased bool   // Slurm's line for the first reason has been printed, if it has one
+	said    string // the reason printed last
 }
 
-// unavailable has the lines that Slurm's salloc and srun print before they wait, by the reason for it: what its controller answers to
-// a request that it takes although the job cannot start as things are (recorded with 22.05.8).
+// unavailable has the lines that Slurm's salloc and srun print before they wait, by reason: its controller's answer to a request
+// that it accepts although the job cannot start at present (recorded with 22.05.8).
 var unavailable = map[string]string{
 	"PartitionConfig":    msg.CodePartConfig.Phrase(),
 	"PartitionNodeLimit": msg.CodePartConfig.Phrase(),
@@ -30,21 +30,20 @@ var unavailable = map[string]string{
 	"JobHeldAdmin":       msg.CodeJobHeld.Phrase(),
 }
 
-// beyond are the reasons of jobs that ask for more than there is: waiting does not help unless an administrator or the user changes
-// something.
+// beyond are the reasons of jobs that request more than exists: they wait until an administrator or the user changes something.
 var beyond = map[string]bool{"PartitionConfig": true, "PartitionNodeLimit": true, "PartitionTimeLimit": true, "MaxMemPerLimit": true,
 	"BadConstraints": true}
 
-// known reports whether the scheduler has looked at a job yet.
+// known reports whether the scheduler has considered a job.
 func known(job *msg.JobRecord) bool { return job.GetReason() != "" && job.GetReason() != "None" }
 
-// code is the word of a reason, without what follows it: "ReqNodeNotAvail, UnavailableNodes:n1".
+// code is the first word of a reason: "ReqNodeNotAvail, UnavailableNodes:n1".
 func code(reason string) string {
 	word, _, _ := strings.Cut(reason, ",")
 	return word
 }
 
-// NotNow is what Slurm answers to --immediate when there are no resources: the reason at once, or that nodes are busy after a while.
+// NotNow is Slurm's message about --immediate without resources: the reason if it fails at once, or busy nodes after a while.
 func (a *Allocation) NotNow() string {
 	if text := unavailable[code(a.Job.GetReason())]; text != "" && a.Req.Run.Immediate <= 1 {
 		return text
@@ -52,7 +51,7 @@ func (a *Allocation) NotNow() string {
 	return msg.CodeNodesBusy.Phrase()
 }
 
-// sayUnavailable prints Slurm's line for the first reason that is known, as it does before the job is said to wait.
+// sayUnavailable prints Slurm's line for the first known reason, before the message that the job waits.
 func (a *Allocation) sayUnavailable(job *msg.JobRecord) {
 	if a.why.phrased || !known(job) {
 		return
@@ -63,13 +62,13 @@ func (a *Allocation) sayUnavailable(job *msg.JobRecord) {
 	}
 }
 
-// explains reports whether somebody reads along: a program that parses standard error sees Slurm's lines alone.
+// explains reports whether a user reads along: a program that parses standard error gets only Slurm's lines.
 func (a *Allocation) explains() bool {
 	return !a.Req.Quiet && (a.Req.Verbose > 0 || command.IsTerminal(a.Env.Stderr))
 }
 
-// sayWhy says why the job waits, once for each reason. That it asks for more than there is is said to everybody, and is an error,
-// which --quiet does not hide: it would wait for good without a word.
+// sayWhy prints why the job waits, once per reason. A request that exceeds what exists is always reported, as an error that --quiet
+// does not hide: the job would otherwise wait forever in silence.
 func (a *Allocation) sayWhy(ctx context.Context, job *msg.JobRecord) {
 	why := job.GetReason()
 	if !known(job) || why == a.why.said || !beyond[code(why)] && !a.explains() {
@@ -97,7 +96,7 @@ func (a *Allocation) sayWhy(ctx context.Context, job *msg.JobRecord) {
 	}
 }
 
-// explained is what `sluice explain` says of the job after its reason; nothing when the controller does not answer.
+// explained returns the output of `sluice explain` after the reason; nil if the controller does not answer.
 func (a *Allocation) explained(ctx context.Context) []string {
 	reply, err := a.Client.Explain(ctx, &msg.ExplainRequest{Id: strconv.FormatUint(uint64(a.ID), 10)})
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// Escape makes a text from a record safe for a line of output: control characters, broken UTF-8 and the marks that change the
-// direction of writing become \n, \t, \x1b, \u202e and the like. All else stays as it is, blanks and backslashes included, since
-// tools compare names byte for byte.
+// Escape makes a text from a record safe for a line of output: control characters, broken UTF-8 and marks that change the direction
+// of writing become \n, \t, \x1b, \u202e and the like. All other characters are unchanged, including blanks and backslashes,
+// because tools compare names byte for byte.
 func Escape(s string) string {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] >= 0x7f {
@@ -52,7 +52,7 @@ func appendEscaped(b []byte, s string) []byte {
 	return b
 }
 
-// hidden names the runes that move, hide or reorder what stands beside them (Unicode TR 9 and TR 36), C1 controls included.
+// hidden reports whether a rune moves, hides or reorders adjacent text (Unicode TR 9 and TR 36); this includes C1 controls.
 func hidden(r rune) bool {
 	switch {
 	case r >= 0x80 && r <= 0x9f, r == 0xad, r == 0x61c, r == 0x180e:

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Lines writes what a command itself says while its terminal passes everything on as it is: with Raw set each line ends with a carriage
-// return, too.
+// Lines writes a command's own messages while its terminal is in raw mode: with Raw set, each line also ends with a carriage
+// return.
 type Lines struct {
 	W   io.Writer
 	Raw atomic.Bool

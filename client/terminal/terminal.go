@@ -1,4 +1,4 @@
-// Package terminal sets up the user's terminal for srun and salloc, and keeps what others wrote from acting on it.
+// Package terminal controls the user's terminal for srun and salloc, and keeps text from other users from controlling it.
 package terminal
 
 import (
@@ -22,14 +22,14 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) error {
 	}
 }
 
-// Foreground is the process group that a terminal belongs to.
+// Foreground returns the foreground process group of a terminal.
 func Foreground(fd int) (int, error) {
 	var group int32
 	err := ioctl(fd, syscall.TIOCGPGRP, unsafe.Pointer(&group))
 	return int(group), err
 }
 
-// SetForeground gives the terminal to a process group, also from the background.
+// SetForeground gives the terminal to a process group, even from the background.
 func SetForeground(fd, group int) {
 	signal.Ignore(syscall.SIGTTOU)
 	defer signal.Reset(syscall.SIGTTOU)
@@ -37,7 +37,7 @@ func SetForeground(fd, group int) {
 	_ = ioctl(fd, syscall.TIOCSPGRP, unsafe.Pointer(&g))
 }
 
-// WindowSize is that of a terminal; nil where it is none.
+// WindowSize returns the size of a terminal; nil if it is not a terminal.
 func WindowSize(fd int) *msg.StepWindow {
 	var size struct{ rows, columns, x, y uint16 }
 	if ioctl(fd, syscall.TIOCGWINSZ, unsafe.Pointer(&size)) != nil {
@@ -46,7 +46,7 @@ func WindowSize(fd int) *msg.StepWindow {
 	return &msg.StepWindow{Rows: uint32(size.rows), Columns: uint32(size.columns)}
 }
 
-// Raw makes a terminal pass everything on as it is typed; restore puts it back as it was.
+// Raw puts a terminal into raw mode; restore undoes that.
 func Raw(fd int) (restore func(), err error) {
 	var was syscall.Termios
 	if err := ioctl(fd, syscall.TCGETS, unsafe.Pointer(&was)); err != nil {
@@ -72,7 +72,7 @@ func IsTerminal(fd int) bool {
 	return ioctl(fd, syscall.TCGETS, unsafe.Pointer(&t)) == nil
 }
 
-// Of is the descriptor of a stream that is a terminal.
+// Of returns the descriptor of a stream that is a terminal.
 func Of(stream any) (fd int, ok bool) {
 	f, isFile := stream.(interface {
 		SyscallConn() (syscall.RawConn, error)

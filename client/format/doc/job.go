@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// WriteJob writes a job as an element of "jobs" (data_parser v0.0.42, job_info): names, order and shapes are Slurm's. What Sluice
-// does not have is written as a Slurm without it writes it.
+// WriteJob writes a job as an element of "jobs" (data_parser v0.0.42, job_info): names, order and shapes are Slurm's. Features that
+// Sluice lacks are written as by a Slurm without them.
 func WriteJob(w *jsonout.Writer, c *format.Context, j format.Job) {
 	w.Object("")
 	jobHead(w, c, j)
@@ -106,7 +106,7 @@ func jobRequests(w *jsonout.Writer, c *format.Context, j format.Job) {
 	w.Int("job_id", int64(r.GetId()))
 }
 
-// jobResources is what a job holds, node by node.
+// jobResources writes the job's allocation, node by node.
 func jobResources(w *jsonout.Writer, c *format.Context, r *msg.JobRecord) {
 	w.Object("job_resources")
 	alloc := r.GetAlloc()
@@ -149,8 +149,8 @@ func jobResources(w *jsonout.Writer, c *format.Context, r *msg.JobRecord) {
 	w.End()
 }
 
-// cores lists every core of the node by socket, and which of them are the job's. Where the node is not known, the job's cores stand
-// under one socket.
+// cores lists every core of the node by socket, and marks the job's. If the node is unknown, the job's cores are listed under one
+// socket.
 func cores(w *jsonout.Writer, c *format.Context, a *msg.NodeAlloc) {
 	taken := map[uint32]bool{}
 	most := uint32(0)
@@ -229,7 +229,7 @@ func jobSizes(w *jsonout.Writer, j format.Job) {
 	w.End()
 }
 
-// orInfinite: Slurm keeps "as many as fit" in these two.
+// orInfinite writes 0 as infinite: in these two, Slurm uses that for "as many as fit".
 func orInfinite(w *jsonout.Writer, key string, n uint32) { w.Limit(key, uint64(n), n == 0) }
 
 func jobTail(w *jsonout.Writer, c *format.Context, j format.Job) {
@@ -283,7 +283,7 @@ func jobTail(w *jsonout.Writer, c *format.Context, j format.Job) {
 	w.Str("current_working_directory", s.GetWorkDir())
 }
 
-// minutes writes a limit in minutes; one that is not set (0) is unset.
+// minutes writes a limit in minutes; 0 is unset.
 func minutes(w *jsonout.Writer, key string, s uint32) {
 	switch s {
 	case 0:
@@ -302,7 +302,7 @@ func scheduled(r *msg.JobRecord) string {
 	return ""
 }
 
-// JobStateList is a job's base state and its flags, as JSON has them.
+// JobStateList returns a job's base state and flags, as in JSON.
 func JobStateList(r *msg.JobRecord) []string {
 	list := []string{"?"}
 	if s := int(r.GetState()); s >= 0 && s < len(format.JobStates) {
@@ -316,7 +316,7 @@ func JobStateList(r *msg.JobRecord) []string {
 	return list
 }
 
-// jobFlags are the words of "flags" that say something of a job of ours.
+// jobFlags returns the words of "flags" that apply to Sluice's jobs.
 func jobFlags(r *msg.JobRecord) []string {
 	s := r.GetSpec()
 	var list []string
@@ -340,7 +340,7 @@ func jobFlags(r *msg.JobRecord) []string {
 	return list
 }
 
-// mailTypes are the events of --mail-type in the words of JSON.
+// mailTypes returns the events of --mail-type as spelled in JSON.
 func mailTypes(set uint32) []string {
 	var list []string
 	for _, m := range [...]struct {
@@ -373,7 +373,7 @@ func shared(sharing string) []string {
 	return []string{sharing}
 }
 
-// billing is the billing part of a TRES text.
+// billing returns the billing part of a TRES text.
 func billing(tres string) float64 {
 	for _, part := range strings.Split(tres, ",") {
 		if value, ok := strings.CutPrefix(part, "billing="); ok {
@@ -384,8 +384,8 @@ func billing(tres string) float64 {
 	return 0
 }
 
-// AssociationID is the number of a user's association, in sacct and sacctmgr. There is one account: 1 is its own, and a user's is 2 more
-// than the uid, so that root's is 2 as in a new database of Slurm's.
+// AssociationID is the number of a user's association in sacct and sacctmgr, where only the account root exists: 1 is its own, and
+// a user's is the uid plus 2, so that root's is 2 as in a new database of Slurm's.
 func AssociationID(uid uint32) int64 { return int64(uid) + 2 }
 
 // exitCode writes a wait status: {"status":["SUCCESS"],"return_code":{…},"signal":{"id":{…},"name":""}}.
@@ -410,7 +410,7 @@ func exitCode(w *jsonout.Writer, key string, status uint32) {
 	w.End()
 }
 
-// signalNames are the signals of Linux by number, without SIG.
+// signalNames are Linux signals by number, without SIG.
 var signalNames = [...]string{"", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
 	"ALRM", "TERM",
 	"STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS"}

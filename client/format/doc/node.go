@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
-// NodeStateList is a node's base state and its flags, as JSON has them.
+// NodeStateList returns a node's base state and flags, as in JSON.
 func NodeStateList(n *msg.NodeRecord) []string {
 	return strings.Split(format.NodeStateComplete(n), "+")
 }
 
-// csv cuts a list by commas; an empty text is an empty list.
+// csv splits a list at commas; an empty text is an empty list.
 func csv(s string) []string {
 	if s == "" {
 		return nil
@@ -68,7 +68,7 @@ func nodeHardware(w *jsonout.Writer, n *msg.NodeRecord) {
 	w.Str("gres_used", n.GetGresUsed())
 }
 
-// effectiveCPUs are the CPUs that jobs can have.
+// effectiveCPUs are the CPUs available to jobs.
 func effectiveCPUs(n *msg.NodeRecord) uint32 {
 	return n.GetCpus() - min(n.GetCoreSpec()*max(n.GetThreads(), 1), n.GetCpus())
 }
@@ -117,7 +117,7 @@ func nodeState(w *jsonout.Writer, c *format.Context, n *msg.NodeRecord) {
 	w.Str("version", n.GetVersion())
 }
 
-// SinfoLayout are the fields in which the nodes of one element of sinfo's document agree; all others are ranges and sums.
+// SinfoLayout has the fields that are equal for all nodes of one element of sinfo's document; all others are ranges and sums.
 func SinfoLayout() format.Layout[*format.NodeGroup] {
 	layout, _ := format.Nodes().ParseNames(
 		"Partition,StateComplete,Gres,GresUsed,Features,features_act,Reason,User,Timestamp,Comment,Extra,Port")
@@ -182,7 +182,7 @@ func groupNodes(w *jsonout.Writer, g *format.NodeGroup) {
 	w.End()
 }
 
-// distinct sorts names as people read them and drops those that come again.
+// distinct sorts names naturally and removes duplicates.
 func distinct(names []string) []string {
 	slices.SortFunc(names, hostlist.Compare)
 	return slices.Compact(names)

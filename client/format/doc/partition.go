@@ -61,7 +61,7 @@ func partitionDefaults(w *jsonout.Writer, p *msg.PartitionRecord) {
 	w.End()
 }
 
-// memPerCPU is the bit by which Slurm tells a limit per CPU from one per node in one number.
+// memPerCPU is the bit by which Slurm distinguishes a limit per CPU from one per node.
 const memPerCPU = -1 << 63
 
 func memory(w *jsonout.Writer, perCPU, perNode uint64) {
@@ -161,7 +161,7 @@ func WriteReservation(w *jsonout.Writer, r *msg.ReservationRecord) {
 	w.End()
 }
 
-// ResvFlags are the flags that JSON has a word for; FIRST_CORES and REPLACE_DOWN have none.
+// ResvFlags are the flags that have a word in JSON; FIRST_CORES and REPLACE_DOWN have none.
 func ResvFlags(r *msg.ReservationRecord) []string {
 	var list []string
 	for _, f := range r.GetFlags() {

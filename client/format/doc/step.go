@@ -46,7 +46,7 @@ func WriteStep(w *jsonout.Writer, c *format.Context, s format.Step) {
 	w.End()
 	w.Str("kill_request_user", "")
 	w.Strs("state", JobStateList(r)...)
-	w.Object("statistics") // those of a step that runs are sstat's
+	w.Object("statistics") // a running step has those of sstat
 	w.Object("CPU")
 	w.Int("actual_frequency", 0)
 	w.End()
@@ -99,10 +99,10 @@ func WriteTres(w *jsonout.Writer, key, text string) {
 	w.End()
 }
 
-// TresNames are the trackable resources that every cluster has, in order of their ids from 1 on (sacctmgr show tres).
+// TresNames are the trackable resources that every cluster has, in the order of their ids from 1 (sacctmgr show tres).
 var TresNames = []string{"cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"}
 
-// TresID is the number of a resource: Slurm's fixed ones, and 1001 for all others.
+// TresID is the id of a resource: Slurm's fixed ones, and 1001 for all others.
 func TresID(name string) int64 {
 	for i, n := range TresNames {
 		if n == name {

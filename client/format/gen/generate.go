@@ -25,13 +25,13 @@ import (
 
 const file = "needs.gen.go"
 
-// tables are the functions of package format that give rows of fields, by the kind of record they show.
+// tables are the functions of package format that return rows of fields, by kind of record.
 var tables = map[string][]string{"job": {"format.jobLetters", "format.jobNames"}, "node": {"format.nodeLetters", "format.nodeNames"}}
 
-// folders are the packages of client whose code is read, each after those that it imports.
+// folders are the packages of client to analyse, each after those that it imports.
 var folders = []string{"format", "format/doc", "view", "squeue", "scontrol", "sinfo"}
 
-// uses are what commands do with records besides showing columns: the functions that get the records.
+// uses are the functions that process records in other ways than showing columns.
 var uses = []struct {
 	kind, name, doc string
 	functions       []string
@@ -51,11 +51,11 @@ var uses = []struct {
 
 const module = "github.com/sluice-hpc/sluice/client/"
 
-// source is the code of these packages: what each function does and what each variable is made of.
+// source is the code of these packages: the body of each function and the value of each variable.
 type source struct {
 	info  types.Info
 	decls map[types.Object]ast.Node
-	scope map[string]types.Object // functions and methods by the name of their package and their own
+	scope map[string]types.Object // functions and methods by package name and name
 }
 
 func read(dir string) (*source, error) {
@@ -82,7 +82,7 @@ func read(dir string) (*source, error) {
 			}
 			files = append(files, f)
 		}
-		// What calls the generated functions is wrong as long as they are not there; everything else is known all the same.
+		// Calls of the generated functions do not type-check while those are missing; everything else does.
 		conf := types.Config{Importer: deps, Error: func(error) {}}
 		checked, _ := conf.Check(module+pkg, fset, files, &src.info)
 		deps.ours[module+pkg] = checked
@@ -93,7 +93,7 @@ func read(dir string) (*source, error) {
 	return src, nil
 }
 
-// importerOf gives the packages that were just read as they are, and all others as they were compiled.
+// importerOf imports the packages just parsed from memory, and all others from their export data.
 type importerOf struct {
 	types.Importer
 	ours map[string]*types.Package
@@ -106,7 +106,7 @@ func (i importerOf) Import(path string) (*types.Package, error) {
 	return i.Importer.Import(path)
 }
 
-// compiled finds what these packages import.
+// compiled locates the export data of the packages' dependencies.
 func compiled(dir string, fset *token.FileSet) (importerOf, error) {
 	list := exec.Command("go", "list", "-e", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}")
 	for _, pkg := range folders {
@@ -126,7 +126,7 @@ func compiled(dir string, fset *token.FileSet) (importerOf, error) {
 	return importerOf{importer.ForCompiler(fset, "gc", lookup), map[string]*types.Package{}}, nil
 }
 
-// add finds the body of each function, and the value of each variable: of those inside functions too.
+// add records the body of each function and the value of each variable, including local ones.
 func (src *source) add(f *ast.File) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -151,13 +151,13 @@ func (src *source) add(f *ast.File) {
 	})
 }
 
-// records are the messages of whose fields the needs are made.
+// records are the messages for whose fields needs are computed.
 var records = map[string]protoreflect.MessageDescriptor{
 	"JobRecord": (&pb.JobRecord{}).ProtoReflect().Descriptor(), "JobSpec": (&pb.JobSpec{}).ProtoReflect().Descriptor(),
 	"NodeRecord": (&pb.NodeRecord{}).ProtoReflect().Descriptor(),
 }
 
-// walk gathers what a piece of code reads: the numbers of fields, by record.
+// walk collects the field numbers that code reads, by record.
 type walk struct {
 	src   *source
 	seen  map[ast.Node]bool
@@ -168,7 +168,7 @@ func (src *source) walk() *walk {
 	return &walk{src: src, seen: map[ast.Node]bool{}, found: map[string]map[int]bool{"JobRecord": {}, "JobSpec": {}, "NodeRecord": {}}}
 }
 
-// node goes through code, and through all that it names.
+// node follows code and everything that it refers to.
 func (w *walk) node(n ast.Node) {
 	if n == nil || w.seen[n] {
 		return
@@ -197,7 +197,7 @@ func (w *walk) object(o types.Object) {
 	}
 }
 
-// field takes a field of a record by the name of its getter.
+// field records a field by the name of its getter.
 func (w *walk) field(t types.Type, name string) {
 	if p, ok := t.(*types.Pointer); ok {
 		t = p.Elem()
@@ -214,7 +214,7 @@ func (w *walk) field(t types.Type, name string) {
 	}
 }
 
-// fieldOf takes a field that is read without its getter. A variable does not say which struct it is in.
+// fieldOf records a field that is read without its getter. The variable does not tell its struct, so all records are searched.
 func (w *walk) fieldOf(o *types.Var) {
 	if o.Pkg() == nil || o.Pkg().Path() != module+"msg" {
 		return
@@ -231,7 +231,7 @@ func (w *walk) fieldOf(o *types.Var) {
 	}
 }
 
-// goName is the name of a field in Go: array_job_id is ArrayJobId.
+// goName is the Go name of a field: array_job_id is ArrayJobId.
 func goName(f protoreflect.FieldDescriptor) string {
 	var b strings.Builder
 	for _, part := range strings.Split(string(f.Name()), "_") {
@@ -240,7 +240,7 @@ func goName(f protoreflect.FieldDescriptor) string {
 	return b.String()
 }
 
-// row is a field of a table, under the name by which Field.key finds it.
+// row is a field of a table, under the name returned by Field.key.
 type row struct {
 	key  string
 	walk *walk
@@ -261,7 +261,7 @@ func (src *source) rows(function string) (rows []row) {
 	return rows
 }
 
-// keyOf is the first name of a row, or its letter; "" for what is no row.
+// keyOf returns the first name of a row, or its letter; "" if it is not a row.
 func keyOf(c *ast.CompositeLit) (key string) {
 	if c == nil {
 		return ""
@@ -330,7 +330,7 @@ func generate(dir string) ([]byte, error) {
 	return format.Source(b.Bytes())
 }
 
-// needs is the value in Go.
+// needs formats the value as Go code.
 func (w *walk) needs(kind string) string {
 	if kind == "node" {
 		return "Needs{Node: " + set(w.found["NodeRecord"]) + "}"

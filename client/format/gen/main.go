@@ -1,9 +1,8 @@
-// gen writes client/format/needs.gen.go: the fields of a record that each column of a view reads, so that a command can
-// ask the controller for these alone. It follows a column's row in its table through the functions that it names, and
-// lists every getter that it finds.
+// gen writes client/format/needs.gen.go: the fields of a record that each column of a view reads, so that a command can request
+// only these. It follows a column's row through the functions that it refers to, and lists every getter that it finds.
 //
-// A getter behind a condition counts as read: a field too many costs a few bytes, a field too few would show a wrong
-// view. A row that gen cannot follow asks for everything. Records must be read by name, not by reflection.
+// A getter behind a condition counts as read: an unneeded field costs a few bytes, a missing one would show a wrong view. A row
+// that gen cannot follow requests all fields. Records must be read by name, not by reflection.
 package main
 
 import (

@@ -26,10 +26,10 @@ const (
 	encodeFile = "encode.gen.go"
 )
 
-// copied are the hand-written files of package pb that the commands need too; they import nothing of protobuf's.
+// copied are hand-written files of package pb that the commands also need; they import nothing of protobuf.
 var copied = []string{"flags.go", "problem.go"}
 
-// generate gives the files by name; source is the folder of package pb.
+// generate returns the files by name; source is the directory of package pb.
 func generate(source string) (map[string][]byte, error) {
 	service := pb.File_sluice_v1_services_proto.Services().ByName("ControllerAPI")
 	w := &writer{files: map[string]*bytes.Buffer{}, seen: map[protoreflect.FullName]bool{}}
@@ -64,15 +64,15 @@ func generate(source string) (map[string][]byte, error) {
 	return files, w.err
 }
 
-// writer collects the files, with what a message refers to behind it.
+// writer collects the files. Each message is followed by the messages that it refers to.
 type writer struct {
 	files map[string]*bytes.Buffer
 	seen  map[protoreflect.FullName]bool
-	names []string // of the messages
+	names []string // names of the messages
 	err   error
 }
 
-// file is the text of a file so far; a new one begins with begin.
+// file returns the buffer of a file; a new one starts with begin.
 func (w *writer) file(name, begin string) *bytes.Buffer {
 	if w.files[name] == nil {
 		w.files[name] = bytes.NewBufferString(header + begin)
@@ -80,13 +80,13 @@ func (w *writer) file(name, begin string) *bytes.Buffer {
 	return w.files[name]
 }
 
-// fileOf is the file for what a .proto file declares.
+// fileOf returns the file for the declarations of a .proto file.
 func (w *writer) fileOf(d protoreflect.Descriptor) *bytes.Buffer {
 	name := strings.TrimSuffix(filepath.Base(d.ParentFile().Path()), ".proto") + ".gen.go"
 	return w.file(name, "package msg\n\nimport \"github.com/sluice-hpc/sluice/proto/coding\"\n")
 }
 
-// field is a field of a message, with the name and the type that it has in package pb.
+// field is a field of a message, with its name and type in package pb.
 type field struct {
 	protoreflect.FieldDescriptor
 	name, typ string
@@ -123,7 +123,7 @@ func (w *writer) message(d protoreflect.MessageDescriptor) {
 	}
 }
 
-// fields are those of a message in the order of its .proto file. A field of the Go struct carries its number in its tag:
+// fields returns the fields of a message in the order of its .proto file. The tag of the Go struct's field has the number:
 // `protobuf:"varint,3,opt,name=uid"`.
 func (w *writer) fields(d protoreflect.MessageDescriptor) (out []field) {
 	mt, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
@@ -185,7 +185,7 @@ func (w *writer) encoder(b *bytes.Buffer, name string, fields []field) {
 	b.WriteString("return b\n}\n")
 }
 
-// append writes what appends a field; call is what appends a message.
+// append writes the code that appends a field; call is the code that appends a message.
 func (w *writer) append(b *bytes.Buffer, f field, call string) {
 	nested := "b, at = coding.Open(b, %d)\nb = coding.Close(%s." + call + ", at)\n"
 	n, v := f.Number(), "m."+f.name
@@ -285,7 +285,7 @@ func (w *writer) read(b *bytes.Buffer, f field) {
 	}
 }
 
-// enum writes an enumeration. The names lie in an array, which costs nothing when a process starts.
+// enum writes an enumeration. The names are in an array, which costs nothing at process start.
 func (w *writer) enum(d protoreflect.EnumDescriptor) {
 	if w.seen[d.FullName()] {
 		return
@@ -309,7 +309,7 @@ func (w *writer) enum(d protoreflect.EnumDescriptor) {
 			"int32(v)) }\n", name, name)
 }
 
-// tests writes the list that the tests go through.
+// tests writes the list of messages for the tests.
 func (w *writer) tests() {
 	b := w.file("messages_test.go",
 		"package msg\n\nimport (\n\"google.golang.org/protobuf/proto\"\n\npb \"github.com/sluice-hpc/sluice/proto/sluice/v1\"\n)\n")

@@ -1,6 +1,6 @@
-// gen writes package msg: for each message of ControllerAPI a plain struct with the name, fields and getters of the one
-// that protoc-gen-go makes, and its encoding. It also writes the code in package pb that encodes some fields of a
-// record. It reads everything from package pb, so names cannot differ.
+// gen writes package msg: for each message of ControllerAPI a plain struct with the name, fields and getters of protoc-gen-go's,
+// and its encoding. It also writes the code in package pb that encodes selected fields of a record. It reads everything from
+// package pb, so names cannot differ.
 package main
 
 import (

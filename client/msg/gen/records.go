@@ -11,14 +11,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// partial are the messages of which a request can ask for some fields, and where pb.Fields has these.
+// partial are the messages of which a request can select fields, with the field of pb.Fields for each.
 var partial = map[protoreflect.Name]string{"JobRecord": "Job", "JobSpec": "Spec", "NodeRecord": "Node"}
 
-// reused are the messages that are copied one after the other into the same place, to be encoded with something added.
+// reused are messages that are copied, one after the other, into the same place to encode them with additions.
 var reused = map[protoreflect.Name]bool{"NodeRecord": true}
 
-// records writes how package pb encodes some fields of a record and what lies in them, and how it copies these. The library does
-// both by reflection, ten times as slowly.
+// records writes the code by which package pb encodes selected fields of a record and its nested messages, and copies records.
+// protobuf's library does both by reflection and takes ten times as long.
 func (w *writer) records() {
 	b := w.file(encodeFile, "package pb\n\nimport \"github.com/sluice-hpc/sluice/proto/coding\"\n")
 	seen := map[protoreflect.FullName]bool{}
@@ -66,7 +66,7 @@ func (w *writer) record(b *bytes.Buffer, d protoreflect.MessageDescriptor, seen 
 	for _, f := range fields {
 		fmt.Fprintf(b, "%s: m.%s,\n", f.name, f.name)
 	}
-	// What a newer release has written is still there when this one writes the record again.
+	// Keep fields written by a newer release when this one rewrites the record.
 	b.WriteString("unknownFields: m.unknownFields,\n}\n}\n")
 	if reused[name] {
 		fmt.Fprintf(b, "\n// ShallowTo is Shallow for a dst that there is already; all of its fields are replaced.\n"+

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// service writes the interface of the calls, and the methods of package client that make them.
+// service writes the interface of the calls, and the methods of package client that implement it.
 func (w *writer) service(d protoreflect.ServiceDescriptor) {
 	api := w.file("api.gen.go", "package msg\n\nimport \"context\"\n")
 	calls := w.file(callsFile, "package client\n\nimport (\n\"context\"\n\n\"github.com/sluice-hpc/sluice/client/msg\"\n)\n")

@@ -1,5 +1,5 @@
-// Package about is the help text of sattach. It is separate from the command, which links TLS, so that programs that
-// print help, completions and manual pages do not.
+// Package about is the help text of sattach. It is separate from the command, which links TLS, so that programs that only print
+// help, completions and manual pages do not link it.
 package about
 
 import (
@@ -25,7 +25,7 @@ var Options = [...]command.Option{
 // Usage is the short help.
 const Usage = "Usage: sattach [options] <jobid.stepid>\n"
 
-// Page is what sattach says of itself.
+// Page describes sattach.
 func Page() command.Page {
 	return command.Page{
 		Usage: Usage,

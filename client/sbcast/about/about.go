@@ -1,5 +1,5 @@
-// Package about is the help text of sbcast. It is separate from the command, which links TLS, so that programs that
-// print help, completions and manual pages do not.
+// Package about is the help text of sbcast. It is separate from the command, which links TLS, so that programs that only print
+// help, completions and manual pages do not link it.
 package about
 
 import (
@@ -32,7 +32,7 @@ var Options = [...]command.Option{
 // Usage is the short help.
 const Usage = "Usage: sbcast [--exclude] [-CfFjpvV] [--send-libs] SOURCE DEST\n"
 
-// Page is what sbcast says of itself.
+// Page describes sbcast.
 func Page() command.Page {
 	return command.Page{
 		Usage: "Usage: sbcast [OPTIONS] SOURCE DEST",

@@ -21,7 +21,7 @@ const (
 func isBusy(err error) bool { return msg.Code(ProblemOf(err).GetCode()) == msg.CodeRateLimited }
 
 // patiently makes a call until the controller has room for it, or ctx ends. It holds no connection between attempts, because
-// connections may be what there are too many of.
+// the controller may be out of connections.
 func (c *calls) patiently(ctx context.Context, call func() error) error {
 	var waited time.Duration
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {

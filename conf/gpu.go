@@ -13,17 +13,18 @@ type GPU struct {
 	UUIDs         bool     // gpu_uuids: CUDA_VISIBLE_DEVICES names UUIDs
 	SampleS       uint32   // gpu_sample=
 	IgnoreXIDs    []uint32 // gpu_ignore_xids=13:31
-	RecoverS      uint32   // gpu_recover=: healthy for so long before it is given out again
-	IgnoreForeign bool     // gpu_recover=: seconds that a GPU must be healthy before it is allocated again
+	RecoverS      uint32   // gpu_recover=: seconds that a GPU must be healthy before it is allocated again
+	IgnoreForeign bool     // gpu_foreign=ignore
 	FaultDrains   bool     // gpu_fault=drain: a fault of one GPU drains its node
 	MIG           []string // gpu_mig=dynamic[:name+…]: nodes and partitions, "ALL" for all of them
-	IdleMin       uint32   // gpu_idle=: a job is marked whose GPUs have been idle for so many minutes; 0: never
-	IdleAction    string   // gpu_idle=: a job is marked after its GPUs have been idle for so many minutes; 0: never
-	JobMap        string   // gpu_job_map=: folder of files for dcgm-exporter; empty: the usual one, "off": none
-	Stat          string   // gpu_job_map=: directory of files for dcgm-exporter; empty: the default, "off": none
+	IdleMin       uint32   // gpu_idle=: minutes of idle GPUs after which a job is marked; 0: never
+	IdleAction    string   // gpu_idle_action=: mark, warn or cancel
+	JobMap        string   // gpu_job_map=: directory of files for dcgm-exporter; empty: the default, "off": none
+	Stat          string   // gpu_stat=: directory of files with "jobid uid"; empty and "off" likewise
 }
 
-// gpu_stat=: directory of files with "jobid uid"; empty and "off" likewise
+// defaultGPU returns the defaults in docs/gpus.md. The XIDs are those that an application causes by itself (NVIDIA's list of XID errors:
+// graphics engine exception, MMU fault, invalid or stopped channel, video processor, context switch timeout).
 func defaultGPU() GPU {
 	return GPU{SampleS: 10, RecoverS: 300, IgnoreXIDs: []uint32{13, 31, 43, 45, 68, 109}, IdleAction: "mark"}
 }

@@ -21,7 +21,7 @@ type Step struct {
 // Number is the step as in "12.batch".
 func (s Step) Number() string { return jobid.StepName(s.ID) }
 
-// Name is what the step is called.
+// Name is the name of the step, or its number if it has none.
 func (s Step) Name() string { return Or(s.Record.GetSpec().GetName(), s.Number()) }
 
 // StepsOf returns the steps of a running job; made are those created by srun.

@@ -12,10 +12,10 @@ type Arg uint8
 const (
 	NoArg    Arg = iota
 	Required     // "--time 5", "--time=5", "-t 5", "-t5"
-	Optional     // Name is the spelling of an option. If Canon is set, the row is an alias of the option with that long name.
+	Optional     // "--exclusive", "--exclusive=user", "-k", "-koff"
 )
 
-// Name is how one option is written. Canon, when set, is the long name of the option that this row is another name of.
+// Name is the spelling of an option. If Canon is set, the row is an alias of the option with that long name.
 type Name struct {
 	Long  string
 	Short byte

@@ -336,7 +336,7 @@ func (l limits) of(name, tres string) string {
 	return "N"
 }
 
-// or returns a limit, or none if there is none.
+// or formats a limit; the text none without one.
 func (l limits) or(name, none string) string {
 	if most := l.of(name, ""); most != "N" {
 		return most

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-hpc/sluice/client"
 )
 
-// settings are what srun takes from slurm.conf.
+// settings holds the parameters of slurm.conf that srun uses.
 type settings struct {
 	portRange     string
 	killOnBadExit bool

@@ -83,7 +83,7 @@ const (
 // HeaderLen is the length of a header.
 const HeaderLen = 12
 
-// Header is what precedes the payload of a frame.
+// Header precedes the payload of a frame.
 type Header struct {
 	Kind  Kind
 	Flags byte

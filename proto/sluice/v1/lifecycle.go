@@ -13,7 +13,7 @@ const (
 	VerdictPrologFailed = "prolog_failed"
 	VerdictLost         = "lost"      // it was started, and nothing is left of it
 	VerdictUnknown      = "unknown"   // the node has no record of it
-	VerdictForgotten    = "forgotten" // nor would it have one: it remembers a part of that time only
+	VerdictForgotten    = "forgotten" // the node has no record of it, and may have discarded one
 )
 
 // Stop reasons: why an attempt or a step is being ended (stop_reason of JobRecord, StepRecord, StepOrder and ExitRecord). They
@@ -22,7 +22,7 @@ const (
 	StopCancel          = "cancel"
 	StopTimeout         = "timeout"
 	StopPreempt         = "preempt"
-	StopDone            = "done"     // its batch script has ended, or salloc or srun has given it back
+	StopDone            = "done"     // its batch script has ended, or salloc or srun has released it
 	StopNodeFail        = "nodefail" // one of its nodes has failed
 	StopLaunch          = "launch"   // a node could not start it
 	StopProlog          = "prolog"

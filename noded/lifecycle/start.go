@@ -99,7 +99,8 @@ func (s *Steps) prepare(ctx context.Context, l *pb.LaunchSpec, set *pb.NodeSetti
 	if err == nil || errors.Is(err, privsep.ErrGone) { // gone: the next daemon starts over
 		return err
 	}
-	exit := &pb.ExitRecord{Key: b.Key, Verdict: verdict, Detail: err.Error(), StartNs: l.StartNs, EndNs: s.host.Now().UnixNano()}
+	end := s.host.Now().UnixNano() // start and end by this node's clock, also when the controller's shows another time
+	exit := &pb.ExitRecord{Key: b.Key, Verdict: verdict, Detail: err.Error(), StartNs: end - (s.host.Boot() - b.BegunBootNs), EndNs: end}
 	if ctx.Err() != nil {
 		stop := stopped{}
 		if !errors.As(context.Cause(ctx), &stop) {

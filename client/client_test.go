@@ -143,7 +143,7 @@ func TestNobodyListens(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
-	for path, want := range map[string]string{filepath.Join(dir, "none"): "no such file", stale: "nobody listens"} {
+	for path, want := range map[string]string{filepath.Join(dir, "none"): "no such file", stale: "no process listens"} {
 		_, err := client.Dial(context.Background(), path)
 		var ce *client.ConnectError
 		if !errors.As(err, &ce) || !strings.Contains(err.Error(), want) ||

@@ -59,8 +59,8 @@ func cgroupPercent(field func(*Cgroup) *float64) func(*Cgroup, string) error {
 }
 
 const (
-	whyKernelMemory = "kernel memory counts with the rest on every supported kernel"
-	whyOwnCgroups   = "the node daemon makes its own cgroups, without systemd"
+	whyKernelMemory = "supported kernels count kernel memory as part of a job's memory"
+	whyOwnCgroups   = "the node daemon creates its own cgroups, without systemd"
 )
 
 var cgroupKeys = recordKeys(func() []recordKey[Cgroup] {
@@ -69,7 +69,7 @@ var cgroupKeys = recordKeys(func() []recordKey[Cgroup] {
 			c.CgroupPlugin, err = oneOf(v, "autodetect", "cgroup/v1", "cgroup/v2", "disabled")
 			return err
 		}},
-		{name: "CgroupMountpoint", why: "cgroups are used where the kernel has them mounted", set: func(c *Cgroup, v string) error {
+		{name: "CgroupMountpoint", why: "cgroups are used where they are mounted", set: func(c *Cgroup, v string) error {
 			c.CgroupMountpoint = v
 			return nil
 		}},
@@ -82,7 +82,7 @@ var cgroupKeys = recordKeys(func() []recordKey[Cgroup] {
 		{name: "MaxRAMPercent", set: cgroupPercent(func(c *Cgroup) *float64 { return &c.MaxRAMPercent })},
 		{name: "MaxSwapPercent", set: cgroupPercent(func(c *Cgroup) *float64 { return &c.MaxSwapPercent })},
 		{name: "MinRAMSpace", set: func(c *Cgroup, v string) error { return readMiB(&c.MinRAMSpaceMiB, v) }},
-		{name: "MemorySwappiness", why: "what is swapped out is left to the kernel", set: func(c *Cgroup, v string) error {
+		{name: "MemorySwappiness", why: "swapping is left to the kernel", set: func(c *Cgroup, v string) error {
 			return readNumber(&c.MemorySwappiness, v, 0, 100)
 		}},
 		{name: "IgnoreSystemd", set: cgroupBool(func(c *Cgroup) *bool { return &c.IgnoreSystemd }), why: whyOwnCgroups},
@@ -98,7 +98,8 @@ var cgroupKeys = recordKeys(func() []recordKey[Cgroup] {
 		{name: "EnableExtraControllers", why: whyOwnCgroups},
 		{name: "SystemdTimeout", why: whyOwnCgroups},
 		{name: "SignalChildrenProcesses", why: "signals reach every process of a step"},
-		{name: "AllowedDevicesFile", why: "it was removed from Slurm; jobs can open all devices except those that the node allocates"},
+		{name: "AllowedDevicesFile", why: "it was removed from Slurm; jobs can open every device that is not a GPU or another resource " +
+			"of gres.conf"},
 		{name: "TaskAffinity", why: "it was removed from Slurm; tasks are bound by ConstrainCores"},
 	}
 })

@@ -148,7 +148,7 @@ func (l *loader) checkPartitions() {
 		}
 		if p.Default {
 			if def != nil {
-				l.warn(at, "keep Default=YES on one of them", "partition %s takes the place of %s as the default", p.Name, def.Name)
+				l.warn(at, "keep Default=YES on one of them", "partition %s replaces %s as the default", p.Name, def.Name)
 				def.Default = false // the last one counts, as in Slurm
 			}
 			def = p
@@ -156,10 +156,10 @@ func (l *loader) checkPartitions() {
 	}
 	for _, p := range l.c.Partitions {
 		if p.Alternate != "" && l.c.partition[p.Alternate] == nil {
-			l.fault(place{p.File, p.Line}, "", "partition %s: Alternate=%s is no partition", p.Name, p.Alternate)
+			l.fault(place{p.File, p.Line}, "", "partition %s: Alternate=%s does not exist", p.Name, p.Alternate)
 		}
 	}
 	if def == nil && len(l.c.Partitions) > 0 {
-		l.warn(place{file: l.c.Path}, "add Default=YES to one of them", "no partition is the default, so jobs have to name one")
+		l.warn(place{file: l.c.Path}, "add Default=YES to one of them", "no partition is the default, so jobs must name one")
 	}
 }

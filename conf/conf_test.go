@@ -311,7 +311,7 @@ func TestFaults(t *testing.T) {
 		"quote":      {good + "Prolog=\"/a b\n", []string{":5: Prolog: the value has an opening quote without a closing one"}},
 		"control":    {good + "Prolog=a\x1bb\n", []string{":5: Prolog: the value has the control character 0x1b"}},
 		"include": {good + "Include nowhere.conf\n",
-			[]string{":5: cannot include /etc/nowhere.conf: file does not exist (relative names start at the folder of slurm.conf)"}},
+			[]string{":5: cannot include /etc/nowhere.conf: file does not exist (relative names start at the directory of slurm.conf)"}},
 		"suspend": {good + "PreemptType=preempt/qos\nPreemptMode=SUSPEND\n",
 			[]string{":6: SUSPEND needs GANG (write PreemptMode=SUSPEND,GANG)"}},
 		"preempt": {good + "PreemptType=preempt/qos\n",
@@ -319,7 +319,7 @@ func TestFaults(t *testing.T) {
 		"spec cores": {head + "NodeName=n1 CPUs=2 CoreSpecCount=2\n" + p,
 			[]string{":3: CoreSpecCount=2 leaves none of 2 cores to jobs"}},
 		"alternate": {head + n + "PartitionName=p Nodes=ALL Alternate=q Default=YES\n",
-			[]string{":4: partition p: Alternate=q is no partition"}},
+			[]string{":4: partition p: Alternate=q does not exist"}},
 		"node set name": {good + "NodeSet=n1 Feature=x\n",
 			[]string{":5: node set n1 has the name of the node at /etc/slurm.conf:3 (rename one of them)"}},
 		"front end": {good + "FrontendName=f\n", []string{":5: FrontendName is no longer a key (front-end nodes are not supported)"}},
@@ -450,7 +450,7 @@ func TestShownWithoutEffect(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	c := mustLoad(t, "MinJobAge=5\nMinJobAge=6\n"+good+"PartitionName=q Nodes=n1 Default=YES\n")
 	want := "/etc/slurm.conf:2: MinJobAge was already set at /etc/slurm.conf:1; this value is used (delete one of the lines)\n" +
-		"/etc/slurm.conf:7: partition q takes the place of p as the default (keep Default=YES on one of them)"
+		"/etc/slurm.conf:7: partition q replaces p as the default (keep Default=YES on one of them)"
 	if c.Warnings.Error() != want {
 		t.Errorf("warnings: %v", c.Warnings)
 	}
@@ -469,8 +469,8 @@ func TestWarnings(t *testing.T) {
 
 // TestLogTimeFormat: a value that means nothing here is told, and the rest of it counts.
 func TestLogTimeFormat(t *testing.T) {
-	const unknown = "/etc/slurm.conf:5: LogTimeFormat: unknown word iso (it has no effect; is it of a newer Slurm?)"
-	const both = "/etc/slurm.conf:5: LogTimeFormat: short and clock exclude each other; short is used (keep one of them)"
+	const unknown = "/etc/slurm.conf:5: LogTimeFormat: unknown word iso (it has no effect; is it from a newer Slurm?)"
+	const both = "/etc/slurm.conf:5: LogTimeFormat: short and clock are mutually exclusive; short is used (keep one of them)"
 	for value, want := range map[string]struct{ format, warning string }{
 		"ISO8601":                      {"iso8601", ""},
 		`"Format_StdErr, short"`:       {"short,format_stderr", ""},

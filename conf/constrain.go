@@ -94,8 +94,8 @@ func (l *loader) adviseOfConstraints() {
 	g := l.c.Cgroup
 	if g.ConstrainRAMSpace && !g.Given("ConstrainRAMSpace") {
 		l.advise(place{file: l.c.Path},
-			"write TaskPlugin=task/cgroup to enforce what cgroup.conf says, or TaskPlugin=task/none to enforce nothing",
-			"there is no TaskPlugin: jobs are confined to the cores, memory and devices that they request, which Slurm would not do")
+			"set TaskPlugin=task/cgroup to enforce cgroup.conf, or TaskPlugin=task/none to enforce nothing",
+			"TaskPlugin is not set: jobs are confined to the cores, memory and devices that they request, unlike in Slurm")
 	}
 }
 
@@ -120,7 +120,7 @@ func (l *loader) adviseDefaults() {
 	if len(whole) > 0 {
 		help := "set DefMemPerCPU to the memory of a node in MiB, divided by its CPUs"
 		if least := c.leastMemoryPerCPU(); least > 0 {
-			help = fmt.Sprintf("set DefMemPerCPU=%d, what every node has for each of its CPUs", least)
+			help = fmt.Sprintf("set DefMemPerCPU=%d, the memory per CPU that every node has", least)
 		}
 		l.advise(l.at("SelectTypeParameters"), help,
 			"a job without --mem takes all memory of its nodes, and no other job fits there: %s %s",

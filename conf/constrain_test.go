@@ -13,7 +13,7 @@ import (
 func TestWhatIsConstrained(t *testing.T) {
 	const constrainAll = "ConstrainCores=yes\nConstrainRAMSpace=yes\nConstrainDevices=yes\n"
 	for _, c := range []struct{ slurm, cgroup, want, advice string }{
-		{"", "", "cores ram devices", "there is no TaskPlugin: jobs are confined to the cores, memory and devices that they request"},
+		{"", "", "cores ram devices", "TaskPlugin is not set: jobs are confined to the cores, memory and devices that they request"},
 		{"", "ConstrainRAMSpace=no\n", "cores devices", ""},
 		{"", "ConstrainRAMSpace=yes\nConstrainCores=no\n", "ram devices", ""},
 		{"TaskPlugin=task/none\n", "", "",
@@ -68,7 +68,7 @@ func TestAdviceAboutDefaults(t *testing.T) {
 	const whole, endless = "a job without --mem takes all memory of its nodes, and no other job fits there: ",
 		"a job without --time has no time limit: "
 	for _, c := range []struct{ text, want string }{
-		{nodes + "PartitionName=p Nodes=ALL\n", whole + "partition p (set DefMemPerCPU=1900, what every node has for each of its CPUs)|" +
+		{nodes + "PartitionName=p Nodes=ALL\n", whole + "partition p (set DefMemPerCPU=1900, the memory per CPU that every node has)|" +
 			endless + "partition p (set DefaultTime)"},
 		{nodes + "PartitionName=p Nodes=ALL MaxTime=60\nPartitionName=q Nodes=n1 DefaultTime=60\n", whole + "partitions p, q ("},
 		{nodes + "DefMemPerNode=100\nPartitionName=p Nodes=ALL MaxTime=60\n", ""},
@@ -158,10 +158,10 @@ TopologyParam=TopoOptionl
 		"SchedulerParameters: unknown word bf_max_jobtest (did you mean bf_max_job_test?)",
 		"SlurmctldParameters: unknown word enable_configles (did you mean enable_configless?)",
 		"SlurmdParameters: unknown word config_overide (did you mean config_overrides?)",
-		"LaunchParameters: unknown word frobnicate (it has no effect; is it of a newer Slurm?)",
+		"LaunchParameters: unknown word frobnicate (it has no effect; is it from a newer Slurm?)",
 		"PrologFlags: unknown word Aloc (did you mean Alloc?)",
 		"PriorityFlags: unknown word MAX_TRESS (did you mean MAX_TRES?)",
-		"PreemptParameters: unknown word youngest (it has no effect; is it of a newer Slurm?)",
+		"PreemptParameters: unknown word youngest (it has no effect; is it from a newer Slurm?)",
 		"TaskPluginParam: unknown word coers (did you mean Cores?)",
 		"AccountingStoreFlags: unknown word job_scripts (did you mean job_script?)",
 		"PrivateData: unknown word user (did you mean users?)",
@@ -204,10 +204,10 @@ func TestOnThisMachine(t *testing.T) {
 	got := strings.ReplaceAll(c.OnThisMachine().Error(), dir, "DIR")
 	want := `/etc/slurm.conf:1: SlurmUser=nosuchuser is not a user on this machine (create the user; the controller does not start without it)
 /etc/slurm.conf:5: partition p: AllowGroups names nosuchgroup, which is not a group on this machine (create the group, or remove the name, which admits nobody)
-/etc/slurm.conf:6: Prolog=DIR/nosuch: no such file or directory (without it no job starts on a node; it has to be on every node)
-/etc/slurm.conf:7: Epilog=DIR/plain: it is not executable; chmod +x (a node without it is drained after its first job; it has to be on every node)
-/etc/slurm.conf:9: TaskEpilog=epilog.sh: the path is not absolute (it is not run; it has to be on every node)
-/etc/slurm.conf:10: MailProg=DIR: it is a folder (no mail is sent)`
+/etc/slurm.conf:6: Prolog=DIR/nosuch: no such file or directory (without it no job starts on a node; it must exist on every node)
+/etc/slurm.conf:7: Epilog=DIR/plain: it is not executable; chmod +x (a node without it is drained after its first job; it must exist on every node)
+/etc/slurm.conf:9: TaskEpilog=epilog.sh: the path is not absolute (it is not run; it must exist on every node)
+/etc/slurm.conf:10: MailProg=DIR: it is a directory (no mail is sent)`
 	if got != want {
 		t.Errorf("OnThisMachine:\n%s\nwant\n%s", got, want)
 	}

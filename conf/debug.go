@@ -83,7 +83,7 @@ func splitLogTime(v string) (forms, stderr []string) {
 func (l *loader) checkLogTime() {
 	const lower = "logtimeformat"
 	if forms, _ := splitLogTime(l.c.raw[lower]); len(slices.Compact(forms)) > 1 {
-		l.warn(l.c.setAt[lower], "keep one of them", "LogTimeFormat: %s exclude each other; %s is used", strings.Join(forms, " and "),
+		l.warn(l.c.setAt[lower], "keep one of them", "LogTimeFormat: %s are mutually exclusive; %s is used", strings.Join(forms, " and "),
 			forms[0])
 	}
 }

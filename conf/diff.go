@@ -39,7 +39,7 @@ func diffPairs(from, to []Pair, before string) (out []string) {
 	}
 	note := func(key string) string {
 		if program := atStart[key]; program != "" {
-			return " (when " + program + " is started again)"
+			return " (after a restart of " + program + ")"
 		}
 		return ""
 	}

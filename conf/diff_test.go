@@ -37,7 +37,7 @@ func TestDiff(t *testing.T) {
 		"NodeName=g1 Name=gpu File=/dev/nvidia[0-3]\n")
 	got := Diff(before, after)
 	want := []string{
-		"KillWait: 30 sec -> 40 sec", "SlurmctldPort: 6817 -> 7000 (when sluice-ctld is started again)",
+		"KillWait: 30 sec -> 40 sec", "SlurmctldPort: 6817 -> 7000 (after a restart of sluice-ctld)",
 		"node n4: removed", "node n[1-3]: RealMemory 100 -> 200", "node n9: new: CPUs=8 RealMemory=50 Gres=(null)",
 		"node g1: Gres gpu:2 -> gpu:4",
 		"partition b: removed", "partition a: Nodes n[1-4] -> n[1-3], MaxTime 60 -> UNLIMITED", "partition c: new: Nodes=n9",

@@ -119,7 +119,7 @@ func (l *loader) readGPU() {
 			if help == "" {
 				help = "there are " + strings.Join(names, ", ")
 			}
-			l.fault(at, help, "SlurmdParameters=%s: there is no such rule for GPUs", name)
+			l.fault(at, help, "SlurmdParameters=%s: unknown GPU rule", name)
 			continue
 		}
 		if err := read(&c.GPU, value); err != nil {

@@ -220,6 +220,6 @@ func (l *loader) checkGresCores(g GresLine) {
 	}
 	for _, cores := range slices.Sorted(maps.Keys(few)) {
 		l.warn(place{g.File, g.Line}, "count cores, not threads, from 0 on",
-			"Cores= goes up to %d, but %s has cores 0-%d: those beyond are left out", most, hostlist.Fold(few[cores]), cores-1)
+			"Cores= goes up to %d, but %s has cores 0-%d: the others are ignored", most, hostlist.Fold(few[cores]), cores-1)
 	}
 }

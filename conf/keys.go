@@ -20,8 +20,8 @@ const (
 	whyAccounts      = "this part of accounts and limits is not supported"
 	whyResv          = "reservations run no programs"
 	whyCoreSpec      = "cores are not reserved for the system; leave them out of CPUs="
-	whyTopology      = "topology.conf says which switch a node is connected to; there is no topology.yaml"
-	whyOneController = "there is one controller; a standby is a restart on another host"
+	whyTopology      = "topology.conf defines the switch of a node; topology.yaml is not supported"
+	whyOneController = "there is only one controller; to fail over, start it on another host"
 )
 
 // keys are all keys of slurm.conf by lower-case name, built on first use.
@@ -85,7 +85,7 @@ func parsed() []key {
 		{name: "InactiveLimit", set: seconds(func(c *Config) *int64 { return &c.InactiveLimitSec })},
 		{name: "InteractiveStepOptions", set: text(func(c *Config) *string { return &c.InteractiveStepOptions })},
 		{name: "JobAcctGatherFrequency", set: text(func(c *Config) *string { return &c.JobAcctGatherFrequency }),
-			why: "usage is read from the job's cgroup, at its end and on request"},
+			why: "usage is read from the job's cgroup, on request and at the end of the job"},
 		{name: "JobAcctGatherParams", set: list(func(c *Config) *[]string { return &c.JobAcctGatherParams })},
 		{name: "JobCompLoc", set: text(func(c *Config) *string { return &c.JobCompLoc })},
 		{name: "JobCompType", set: text(func(c *Config) *string { return &c.JobCompType })},
@@ -187,9 +187,9 @@ func parsed() []key {
 		{name: "TaskPlugin", set: list(func(c *Config) *[]string { return &c.TaskPlugin })},
 		{name: "TaskPluginParam", set: list(func(c *Config) *[]string { return &c.TaskPluginParam })},
 		{name: "TaskProlog", set: text(func(c *Config) *string { return &c.TaskProlog })},
-		{name: "TmpFS", set: text(func(c *Config) *string { return &c.TmpFS }), why: "TmpDisk is always that of /tmp"},
+		{name: "TmpFS", set: text(func(c *Config) *string { return &c.TmpFS }), why: "TmpDisk is always measured on /tmp"},
 		{name: "TopologyParam", set: list(func(c *Config) *[]string { return &c.TopologyParam }),
-			why: "the only topology is the tree, without options"},
+			why: "the only topology is topology/tree, without options"},
 		{name: "TopologyPlugin", set: text(func(c *Config) *string { return &c.TopologyPlugin })},
 		{name: "TrackWCKey", set: yesNo(func(c *Config) *bool { return &c.TrackWCKey })},
 		{name: "UnkillableStepProgram", set: text(func(c *Config) *string { return &c.UnkillableStepProgram })},
@@ -232,7 +232,7 @@ func ignored() map[string]string {
 		NodeFeaturesPlugins PrioritySiteFactorPlugin PrioritySiteFactorParameters
 		PriorityParameters CoreSpecPlugin LaunchType RoutePlugin MCSPlugin MCSParameters DataParserParameters
 		UrlParserType HttpParserType`,
-		"readers of metrics use a token or a certificate (docs/monitoring.md)": `MetricsAuthUsers`,
+		"clients that read metrics need a token or a certificate (docs/monitoring.md)": `MetricsAuthUsers`,
 		"usage is always read from the job's cgroup": `
 		AcctGatherNodeFreq AcctGatherEnergyType AcctGatherInterconnectType
 		AcctGatherInfinibandType AcctGatherFilesystemType AcctGatherProfileType ExtSensorsFreq ExtSensorsType VSizeFactor`,
@@ -245,8 +245,9 @@ func ignored() map[string]string {
 		"federations are not supported":                `FederationParameters`,
 		"power capping is not supported":               `PowerParameters PowerPlugin`,
 		"CPU frequencies are left to the kernel":       `CpuFreqDef`,
-		"usage is always read from the job's cgroup; none switches JobAcctGatherParams=OverMemoryKill off": `JobAcctGatherType`,
-		"the defaults of sbcast and srun --bcast are variables (SBCAST_COMPRESS and the like)":             `BcastExclude BcastParameters`,
+		"usage is always read from the job's cgroup; the value none only disables JobAcctGatherParams=OverMemoryKill": `JobAcctGatherType`,
+		"environment variables set the defaults of sbcast and srun --bcast (SBCAST_COMPRESS and " +
+			"others)": `BcastExclude BcastParameters`,
 		"use the logging of the service manager": `
 		SlurmSchedLogFile SlurmSchedLogLevel`,
 		"a job has the groups of the process that submitted it": `GroupUpdateForce GroupUpdateTime`,

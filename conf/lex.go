@@ -139,7 +139,7 @@ func (r *reader) include(name string, at place, depth int) {
 			break
 		}
 	}
-	r.fault(at, "relative names start at the folder of slurm.conf", "cannot include %s: %s", names[0], cause(first))
+	r.fault(at, "relative names start at the directory of slurm.conf", "cannot include %s: %s", names[0], cause(first))
 }
 
 // cause returns the reason of an error of os without the path, which the caller prints.

@@ -47,7 +47,7 @@ func (c *Config) OnThisMachine() Faults {
 		if why := notRunnable(program); why != "" {
 			help := p.what
 			if p.nodes {
-				help += "; it has to be on every node"
+				help += "; it must exist on every node"
 			}
 			at := c.setAt[strings.ToLower(p.key)]
 			out.add(Fault{File: at.file, Line: at.line, Msg: p.key + "=" + program + ": " + why, Help: help})
@@ -135,7 +135,7 @@ func notRunnable(program string) string {
 			path = "it"
 		}
 		if info.IsDir() {
-			return path + " is a folder"
+			return path + " is a directory"
 		}
 		if info.Mode()&0o111 == 0 {
 			return path + " is not executable; chmod +x"

@@ -93,7 +93,8 @@ var nodeKeys = recordKeys(func() []recordKey[nodeSpec] {
 	return []recordKey[nodeSpec]{
 		{name: "NodeHostname", set: nodeList(func(s *nodeSpec) *[]string { return &s.hostnames })},
 		{name: "NodeAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.addrs })},
-		{name: "BcastAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.bcast }), why: "nodes connect to sbcast"},
+		{name: "BcastAddr", set: nodeList(func(s *nodeSpec) *[]string { return &s.bcast }), why: "nodes connect to sbcast, not the " +
+			"reverse"},
 		{name: "Port", set: nodePorts},
 		{name: "Boards", set: nodeNumber(func(s *nodeSpec) *int { return &s.boards }, 1)},
 		{name: "Sockets", set: nodeNumber(func(s *nodeSpec) *int { return &s.sockets }, 1)},

@@ -50,7 +50,7 @@ func ociText(field func(*OCI) *string) func(*OCI, string) error {
 
 const (
 	whyNoScrun  = "there is no scrun"
-	whyNoLevels = "what runs a container logs nothing of its own"
+	whyNoLevels = "the part of Sluice that runs containers writes no log of its own"
 )
 
 var ociKeys = recordKeys(func() []recordKey[OCI] {
@@ -68,7 +68,7 @@ var ociKeys = recordKeys(func() []recordKey[OCI] {
 			for name := range strings.SplitSeq(v, ",") {
 				i := slices.IndexFunc(hookTypes, func(h string) bool { return strings.EqualFold(h, strings.TrimSpace(name)) })
 				if i < 0 {
-					return fmt.Errorf("%.40q is no type of hooks: there are %s", name, strings.Join(hookTypes, ", "))
+					return fmt.Errorf("unknown hook type %.40q; types: %s", name, strings.Join(hookTypes, ", "))
 				}
 				o.DisableHooks = append(o.DisableHooks, hookTypes[i])
 			}
@@ -111,7 +111,7 @@ func (l *loader) readOCI() {
 			"oci.conf: RunTimeCreate, RunTimeStart and RunTimeQuery belong together")
 	}
 	if o.IgnoreFileConfigJSON && o.MountSpoolDir != "" {
-		l.warn(at, "remove it", "MountSpoolDir has no effect with IgnoreFileConfigJson: the mount would be one of config.json")
+		l.warn(at, "remove it", "MountSpoolDir has no effect with IgnoreFileConfigJson, because the mount would be part of config.json")
 	}
 }
 

@@ -191,7 +191,7 @@ var partitionKeys = recordKeys(func() []recordKey[Partition] {
 			return err
 		}},
 		{name: "Alternate", set: partText(func(p *Partition) *string { return &p.Alternate }),
-			why: "a job for a partition that is DRAIN is refused or waits; it names several partitions itself"},
+			why: "a job for a partition in DRAIN is refused or waits; a job can name several partitions instead"},
 		{name: "QOS", set: partText(func(p *Partition) *string { return &p.QOS })},
 		{name: "PriorityTier", set: partNumber(func(p *Partition) *int { return &p.PriorityTier }, 65533)},
 		{name: "PriorityJobFactor", set: partNumber(func(p *Partition) *int { return &p.PriorityJobFactor }, 65533)},
@@ -222,7 +222,7 @@ var partitionKeys = recordKeys(func() []recordKey[Partition] {
 			return err
 		}},
 		{name: "SelectTypeParameters", set: partText(func(p *Partition) *string { return &p.SelectTypeParameters }),
-			why: "what is allocated is the same in all partitions; set SelectTypeParameters globally"},
+			why: "all partitions allocate the same units; set SelectTypeParameters globally"},
 		{name: "TRESBillingWeights", why: "billing is the number of CPUs", set: func(p *Partition, v string) (err error) {
 			p.TRESBillingWeights = v
 			p.BillingWeights, err = tres.ParseWeights(v)
@@ -277,7 +277,7 @@ func (l *loader) oneOfEach(name string, all, own []pair) []pair {
 		if rivals[key] == "" || !has(own, rivals[key]) || has(own, key) {
 			return false
 		}
-		l.warn(own[0].place, "", "partition %s: %s of PartitionName=DEFAULT gives way to its own line", name, p.key)
+		l.warn(own[0].place, "", "partition %s: its own line overrides %s of PartitionName=DEFAULT", name, p.key)
 		return true
 	})
 }

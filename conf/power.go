@@ -34,7 +34,7 @@ func SuspendExcept(value string) (out []KeptNodes, err error) {
 			k := KeptNodes{}
 			if counted {
 				if k.Count, err = strconv.Atoi(count); err != nil || k.Count < 1 {
-					return nil, fmt.Errorf("%.60q is not how many nodes are to stay", count)
+					return nil, fmt.Errorf("%.60q is not a number of nodes to keep powered up", count)
 				}
 			}
 			if k.Nodes, err = hostlist.Expand(names); err != nil {

@@ -50,7 +50,7 @@ func (l *loader) readPrivacy() {
 			l.c.Privacy.Capabilities |= 1 << n
 		case list != "none":
 			l.fault(l.at("SlurmdParameters"), "write none, or names of capabilities(7) with + between them",
-				"SlurmdParameters=capabilities: %.40q is no capability", name)
+				"SlurmdParameters=capabilities: unknown capability %.40q", name)
 		}
 	}
 }
@@ -80,9 +80,9 @@ var jobContainerKeys = recordKeys(func() []recordKey[JobContainer] {
 			}
 			return nil
 		}},
-		{name: "Shared", why: "mounts of the node always appear in running jobs, and theirs never on the node",
+		{name: "Shared", why: "mounts on the node always appear in running jobs, mounts of jobs never on the node",
 			set: func(j *JobContainer, v string) error { return readBool(new(bool), v) }},
-		{name: "EntireStepInNS", why: "a job's files are opened in its namespace; only its shim stays outside",
+		{name: "EntireStepInNS", why: "a job's files are opened in its namespace; the process that monitors the job stays outside",
 			set: func(j *JobContainer, v string) error { return readBool(new(bool), v) }},
 		{name: "InitScript", why: whyNoScripts},
 		{name: "CloneNSScript", why: whyNoScripts},

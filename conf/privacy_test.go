@@ -105,8 +105,8 @@ func TestPrivacyWords(t *testing.T) {
 		"config_overrides":                                 "{IPC:false NoNewPrivs:false Bounded:false Capabilities:0}",
 		"private_ipc,no_new_privs,capabilities=none":       "{IPC:true NoNewPrivs:true Bounded:true Capabilities:0}",
 		"capabilities=cap_kill+NET_RAW+checkpoint_restore": "{IPC:false NoNewPrivs:false Bounded:true Capabilities:1099511636000}",
-		"capabilities=everything":                          "everything\" is no capability",
-		"capabilities":                                     "\"\" is no capability",
+		"capabilities=everything":                          "unknown capability \"everything\"",
+		"capabilities":                                     "unknown capability \"\"",
 	} {
 		c, err := Load("/slurm.conf", files{"slurm.conf": twoNodes + "SlurmdParameters=" + words + "\n"}.options())
 		got := ""

@@ -16,8 +16,8 @@ func TestAsSlurmReads(t *testing.T) {
 	if q := c.Partitions[1]; q.DefMemPerCPUMiB != 100 || q.MaxMemPerNodeMiB != 0 || q.MaxMemPerCPUMiB != 50 {
 		t.Errorf("q: %+v", q)
 	}
-	want := "/etc/slurm.conf:5: partition p: DefMemPerCPU of PartitionName=DEFAULT gives way to its own line\n" +
-		"/etc/slurm.conf:6: partition q: MaxMemPerNode of PartitionName=DEFAULT gives way to its own line"
+	want := "/etc/slurm.conf:5: partition p: its own line overrides DefMemPerCPU of PartitionName=DEFAULT\n" +
+		"/etc/slurm.conf:6: partition q: its own line overrides MaxMemPerNode of PartitionName=DEFAULT"
 	if got := c.Warnings.Error(); got != want {
 		t.Errorf("warnings:\n%s\nwant\n%s", got, want)
 	}

@@ -178,7 +178,7 @@ func (l *loader) checkCycles() {
 	for _, s := range l.c.Switches {
 		for up, steps := s.parent, 0; up != nil && steps <= len(l.c.Switches); up, steps = up.parent, steps+1 {
 			if up == s {
-				l.fault(place{s.File, s.Line}, "", "switch %s is below itself", s.Name)
+				l.fault(place{s.File, s.Line}, "", "switch %s is connected below itself", s.Name)
 				break
 			}
 		}
@@ -218,7 +218,7 @@ func (l *loader) settleSwitches(byName map[string]*Switch) {
 		}
 	}
 	if tops > 1 {
-		l.warn(place{file: l.c.Switches[0].File}, "add a switch above them if there is one",
-			"%d switches have none above them: a job runs below one of them", tops)
+		l.warn(place{file: l.c.Switches[0].File}, "if a switch connects them, add it above them",
+			"%d switches have no switch above them: no job spans two of them", tops)
 	}
 }

@@ -59,9 +59,10 @@ func TestTopologyFaults(t *testing.T) {
 			"SwitchName=a Nodes=n[1-2]\nSwitchName=t Switches=a\nSwitchName=u Switches=a": "topology.conf:4: switch a is below both " +
 			"t and u",
 		rest +
-			"SwitchName=a Nodes=n[1-2]\nSwitchName=x Switches=y\nSwitchName=y Switches=x": "topology.conf:3: switch x is below itself",
+			"SwitchName=a Nodes=n[1-2]\nSwitchName=x Switches=y\n" +
+			"SwitchName=y Switches=x": "topology.conf:3: switch x is connected below itself",
 		rest +
-			"SwitchName=x Switches=x": "topology.conf:2: switch x is below itself",
+			"SwitchName=x Switches=x": "topology.conf:2: switch x is connected below itself",
 		rest +
 			"SwitchName=a": "topology.conf:2: switch a connects nothing",
 		rest +

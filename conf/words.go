@@ -17,15 +17,15 @@ type wordTable struct {
 
 // Reasons shared by several words.
 const (
-	whyEager   = "the scheduler runs after every change, for as long as it needs"
-	whyPlans   = "bf_max_job_test, bf_max_job_user, bf_reservations and bf_window limit how far it plans"
+	whyEager   = "the scheduler runs after every change, for as long as it has something to do"
+	whyPlans   = "bf_max_job_test, bf_max_job_user, bf_reservations and bf_window limit how far the scheduler plans"
 	whyHet     = "heterogeneous jobs are not supported"
-	whySteps   = "steps start at once, or as soon as there is room"
-	whySeen    = "everybody can see it"
-	whyVictims = "the scheduler preempts jobs by priority, and those that lose least"
+	whySteps   = "steps are launched at once, or when there is room for them"
+	whySeen    = "it is visible to all users"
+	whyVictims = "the scheduler chooses the jobs to preempt by priority and by how little work is lost"
 	whyBind    = "tasks are bound to the CPUs of their job by ConstrainCores of cgroup.conf"
-	whyFlags   = "it adds no log lines; SlurmctldDebug=debug logs everything"
-	whyTopo    = "the only topology is the tree, without options"
+	whyFlags   = "it adds nothing to the log; SlurmctldDebug=debug logs everything"
+	whyTopo    = "the only topology is topology/tree, without options"
 	whyRPC     = "calls are limited per user (docs/differences.md)"
 	whyLinux   = "it applies to hardware that is not supported"
 )
@@ -53,10 +53,10 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 				"licenses are always planned for": `bf_licenses`,
 				"licenses with count 0 are handled as requested by the job": `allow_zero_lic`,
 				"burst buffers are not supported":                           `bb_array_stage_cnt`,
-				"MaxArraySize limits the size of arrays":                    `max_array_tasks`,
+				"MaxArraySize limits the size of an array":                  `max_array_tasks`,
 				"see scontrol top and scontrol update nice=":                `enable_user_top`,
 				"a dependency is looked up by job":                          `correspond_after_task_cnt`,
-				"jobs are not held when their environment cannot be set up": `requeue_setup_env_fail`,
+				"a job is not held when its environment cannot be loaded":   `requeue_setup_env_fail`,
 				"node daemons start no login shells":                        `no_env_cache`,
 				"there is no backup controller":                             `no_backup_scheduling`,
 				"resources are reused as soon as a job has ended":           `reduce_completing_frag`,
@@ -65,33 +65,33 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 				"jobs of one task are placed like all others":               `pack_serial_at_end Ignore_NUMA`,
 				"jobs are checked at submission": `ignore_constraint_validation ` +
 					`ignore_prefer_validation extra_constraints`,
-				"the size of a job cannot be changed":         `disable_job_shrink permit_job_expansion`,
+				"a job keeps its size":                        `disable_job_shrink permit_job_expansion`,
 				"commands are answered from the state itself": `enable_job_state_cache`,
 			}},
 		"slurmctldparameters": {works: "enable_configless idle_on_node_suspend max_user_accounting max_user_state relay_login relay_root",
 			vain: map[string]string{
-				"nodes connect to the controller: it needs no address of theirs": `cloud_dns cloud_reg_addrs`,
-				"ResumeRate limits how many nodes are powered up":                `max_powered_nodes`,
-				"nodes are checked every second":                                 `power_save_interval power_save_min_interval`,
-				"a node must have the configured memory":                         `node_reg_mem_percent`,
+				"nodes connect to the controller, which needs no addresses of nodes": `cloud_dns cloud_reg_addrs`,
+				"ResumeRate limits how many nodes are powered up":                    `max_powered_nodes`,
+				"nodes are checked every second":                                     `power_save_interval power_save_min_interval`,
+				"a node must have the configured memory":                             `node_reg_mem_percent`,
 				whyRPC: `rl_enable rl_bucket_size rl_log_freq rl_refill_period rl_refill_rate rl_table_size enable_rpc_queue conmgr_max_connections
 				conmgr_threads conmgr_use_poll conmgr_quick_poll conmgr_connect_timeout conmgr_read_timeout conmgr_wait_write_delay
 				conmgr_write_timeout max_dbd_msg_action validate_nodeaddr_threads`,
-				"strigger is not supported":                              `allow_user_triggers disable_triggers`,
-				"the controller manages steps":                           `enable_stepmgr`,
-				"a job that is preempted gets SIGCONT and SIGTERM":       `preempt_send_user_signal`,
-				"nodes reboot themselves with RebootProgram":             `reboot_from_controller`,
-				"root and SlurmUser alone delete reservations":           `user_resv_delete`,
-				"a restart takes about a second, and jobs do not notice": `no_quick_restart`,
-				"commands are answered from the state itself":            `enable_job_state_cache`,
+				"strigger is not supported":                               `allow_user_triggers disable_triggers`,
+				"the controller manages all steps":                        `enable_stepmgr`,
+				"a job that is preempted gets SIGCONT and SIGTERM":        `preempt_send_user_signal`,
+				"nodes reboot themselves, by RebootProgram":               `reboot_from_controller`,
+				"only root and SlurmUser delete reservations":             `user_resv_delete`,
+				"a restart takes about a second and does not affect jobs": `no_quick_restart`,
+				"commands are answered from the state itself":             `enable_job_state_cache`,
 			}},
 		"slurmdparameters": {works: "capabilities config_overrides no_new_privs private_ipc",
 			value: func(w string) bool { return strings.HasPrefix(w, "gpu_") },
 			vain: map[string]string{
-				"sockets are those of the processor":       `l3cache_as_socket numa_node_as_socket`,
-				"a daemon that ends leaves its node alone": `shutdown_on_reboot`,
-				"there are no SPANK plugins":               `contain_spank`,
-				"all cores are treated alike":              `allow_ecores`,
+				"sockets are those of the processor":               `l3cache_as_socket numa_node_as_socket`,
+				"a node daemon that ends does not affect its node": `shutdown_on_reboot`,
+				"SPANK plugins are not supported":                  `contain_spank`,
+				"types of cores are not distinguished":             `allow_ecores`,
 				whyRPC: `conmgr_max_connections conmgr_threads conmgr_use_poll conmgr_quick_poll conmgr_connect_timeout
 					conmgr_read_timeout conmgr_wait_write_delay conmgr_write_timeout`,
 			}},
@@ -105,7 +105,7 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 			"limits are those of PropagateResourceLimits":       `ulimit_pam_adopt`,
 		}},
 		"jobsubmitplugins": {works: "lua", trim: "job_submit/", vain: map[string]string{
-			"job_submit.lua can do it; there are no other plugins": `all_partitions cray_aries defaults logging ` +
+			"job_submit.lua can do the same; other plugins are not supported": `all_partitions cray_aries defaults logging ` +
 				`partition pbs require_timelimit throttle`,
 		}},
 		"jobcomptype": {works: "filetxt none", trim: "jobcomp/", vain: map[string]string{
@@ -117,20 +117,20 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 		}},
 		"prologflags": {works: "Alloc Contain Serial", vain: map[string]string{
 			"a batch script starts once the prolog of its own node has ended": `DeferBatch`,
-			"salloc never waits for the prolog of its nodes":                  `NoHold`,
+			"salloc always waits for the end of the prolog":                   `NoHold`,
 			"X11 forwarding is not supported":                                 `X11`,
 			"the prolog runs as root, outside of the job's cgroup":            `RunInJob`,
 			"a job whose prolog fails is requeued; see nohold_on_prolog_fail": `ForceRequeueOnFail`,
 		}},
 		"priorityflags": {vain: map[string]string{
 			"shares are always compared by Fair Tree": `DEPTH_OBLIVIOUS FAIR_TREE NO_FAIR_TREE TICKET_BASED`,
-			"factors are always between 0 and 1": `NO_NORMAL_ALL NO_NORMAL_ASSOC NO_NORMAL_PART NO_NORMAL_QOS
+			"factors are always normalized, from 0 to 1": `NO_NORMAL_ALL NO_NORMAL_ASSOC NO_NORMAL_PART NO_NORMAL_QOS
 				NO_NORMAL_TRES`,
-			"billing is the number of CPUs":                       `MAX_TRES MAX_TRES_GRES`,
-			"age counts from the time at which a job could start": `ACCRUE_ALWAYS`,
-			"priorities are calculated for pending jobs only":     `CALCULATE_RUNNING`,
-			"priorities follow their factors and may decrease":    `INCR_ONLY`,
-			"the factor of a job's size ignores its time limit":   `SMALL_RELATIVE_TO_TIME`,
+			"billing is the sum of its weighted resources":          `MAX_TRES MAX_TRES_GRES`,
+			"age counts from when a job could have started":         `ACCRUE_ALWAYS`,
+			"only pending jobs have priorities":                     `CALCULATE_RUNNING`,
+			"a priority also falls when its factors fall":           `INCR_ONLY`,
+			"the job size factor does not depend on the job's time": `SMALL_RELATIVE_TO_TIME`,
 		}},
 		"preemptparameters": {vain: map[string]string{
 			whyVictims: `reorder_count strict_order youngest_first min_exempt_priority`,
@@ -150,7 +150,7 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 			"the paths of a job's files are always stored": `no_stdio`,
 		}},
 		"accountingstorageenforce": {works: "associations limits qos safe all none 0 1", vain: map[string]string{
-			"accounting is always on, and has no wckeys": `wckeys nojobs nosteps`,
+			"accounting is always on; wckeys are not supported": `wckeys nojobs nosteps`,
 		}},
 		"accountingstorageparameters": {works: "PurgeJobAfter", vain: map[string]string{
 			"accounting is built into the controller; there is no database server": `SSL_CA SSL_CAPATH SSL_CERT ` +
@@ -175,10 +175,10 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 			vain: map[string]string{
 				whyBind: `CR_CORE_DEFAULT_DIST_BLOCK CR_ONE_TASK_PER_CORE`,
 				"nodes that are partly used are filled first anyway (SchedulerParameters=placement=)": `CR_Pack_Nodes`,
-				"a job gets all its shards of a node from one GPU": `MULTIPLE_SHARING_GRES_PJ ` +
+				"the shards of a job come from one GPU of a node": `MULTIPLE_SHARING_GRES_PJ ` +
 					`ONE_TASK_PER_SHARING_GRES`,
-				"SchedulerParameters=placement= selects the GPU to share": `LL_SHARED_GRES`,
-				"jobs request it with --gres-flags=enforce-binding":       `ENFORCE_BINDING_GRES`,
+				"SchedulerParameters=placement= determines which GPU is shared": `LL_SHARED_GRES`,
+				"jobs can request --gres-flags=enforce-binding":                 `ENFORCE_BINDING_GRES`,
 				whyLinux: `OTHER_CONS_RES OTHER_CONS_TRES`,
 			}},
 		"preemptmode": {works: "OFF CANCEL REQUEUE SUSPEND", vain: map[string]string{
@@ -190,16 +190,16 @@ var wordTables = sync.OnceValue(func() map[string]wordTable {
 		"jobcontainertype": {trim: "job_container/", works: "tmpfs", vain: map[string]string{
 			"jobs see the node's file systems, /tmp included": `cncu none`}},
 		"namespacetype": {trim: "namespace/", works: "tmpfs", vain: map[string]string{
-			"there is namespace/tmpfs, with job_container.conf": `linux none`}},
+			"only namespace/tmpfs is supported, with job_container.conf": `linux none`}},
 		"jobacctgatherparams": {works: "OverMemoryKill", vain: map[string]string{
-			"memory is counted by the cgroup":          `NoShared UsePss`,
+			"memory use is read from the cgroup":       `NoShared UsePss`,
 			"GPU usage is read if a driver reports it": `DisableGPUAcct`,
 		}},
 		"logtimeformat":        {works: strings.Join(LogTimeFormats, " ")},
 		"healthchecknodestate": {works: `ALLOC ANY CYCLE IDLE MIXED NONDRAINED_IDLE START_ONLY`},
 		"suspendexcstates": {works: "CLOUD DOWN DRAIN DYNAMIC_NORM FAIL INVALID_REG MAINTENANCE NOT_RESPONDING", vain: map[string]string{
-			"a node that is FUTURE is never powered down":     `DYNAMIC_FUTURE`,
-			"list nodes that must stay up in SuspendExcNodes": `PERFCTRS PLANNED RESERVED`}},
+			"FUTURE nodes are never powered down":             `DYNAMIC_FUTURE`,
+			"set SuspendExcNodes for nodes that must stay up": `PERFCTRS PLANNED RESERVED`}},
 	}
 })
 
@@ -250,7 +250,7 @@ func (l *loader) checkWords() {
 			switch {
 			case !known:
 				l.warn(at, cmp.Or(didYouMean(strings.TrimPrefix(name, table.trim), table.all()),
-					"it has no effect; is it of a newer Slurm?"), "%s: unknown word %.60s", k.name, name)
+					"it has no effect; is it from a newer Slurm?"), "%s: unknown word %.60s", k.name, name)
 			case why != "":
 				vain[why] = append(vain[why], word)
 			default:

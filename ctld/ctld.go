@@ -181,7 +181,7 @@ func (d *daemon) run(ctx context.Context, listen listeners) error {
 		return err
 	}
 	if own := uint32(os.Geteuid()); own != 0 && own != d.uid {
-		d.log.Warn("the controller does not run as SlurmUser: its programs run as who it is, and that user may do everything",
+		d.log.Warn("the controller does not run as SlurmUser: it starts programs as its own user, who also has SlurmUser's rights",
 			"SlurmUser", c.SlurmUser, "uid", own)
 	}
 	d.gid = primaryGroup(d.uid)
@@ -191,7 +191,7 @@ func (d *daemon) run(ctx context.Context, listen listeners) error {
 	d.started = time.Now()
 	// Only the last folder of the path, as slurmctld does: a path that was mistyped further up is an error, not an empty cluster.
 	if err := os.Mkdir(d.opts.State, 0o700); err == nil {
-		d.log.Warn("the state directory is new and has no jobs", "folder", d.opts.State)
+		d.log.Warn("the state directory is new and has no jobs", "dir", d.opts.State)
 	} else if !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("cannot create the state directory: %w", err)
 	}

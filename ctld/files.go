@@ -25,6 +25,6 @@ func filesLack(nodes int, most uint64) string {
 	if most >= need {
 		return ""
 	}
-	return fmt.Sprintf("the controller may open %d files, and a cluster of %d nodes needs up to %d: raise its limit (LimitNOFILE= of the "+
-		"unit, ulimit -Hn), or nodes may find no place", most, nodes, need)
+	return fmt.Sprintf("the controller may open %d files, and a cluster of %d nodes needs up to %d: raise its limit (LimitNOFILE= of "+
+		"the unit, ulimit -Hn), or some nodes may be unable to connect", most, nodes, need)
 }

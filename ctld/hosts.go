@@ -69,7 +69,7 @@ func (d *daemon) loadTrust() error {
 	}
 	for _, a := range all {
 		if left := time.Until(a.NotAfter); left < authorityEnds {
-			d.log.Warn("the cluster's certificate authority ends soon: run sluice-ctld authority --extend", "authority",
+			d.log.Warn("the cluster's certificate authority expires soon: run sluice-ctld authority --extend", "authority",
 				mtls.AuthorityID(a), "ends", a.NotAfter, "days", int(left.Hours()/24))
 		}
 	}
@@ -181,7 +181,7 @@ func (d *daemon) takeIn(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			d.log.Warn("cannot take in a certificate that was issued by hand", "file", path, "err", err)
+			d.log.Warn("cannot register a certificate issued by sluice-ctld issue", "file", path, "err", err)
 		}
 		_ = os.Remove(path)
 	}
@@ -210,7 +210,7 @@ func (d *daemon) issued(path string) (*x509.Certificate, error) {
 			return c, nil
 		}
 	}
-	return nil, errors.New("it is not of this cluster's authority")
+	return nil, errors.New("this cluster's authority did not sign it")
 }
 
 // portOf is the port of a listener, 0 when it has none.

@@ -64,8 +64,8 @@ func (w *leaseWatch) look(ctx context.Context, nowNS int64) {
 			after = leaseGrace
 		}
 		if gone := time.Duration(nowNS - since); after > 0 && gone >= after {
-			why := fmt.Sprintf("the salloc or srun that made it has not been heard of for %v", gone.Round(time.Second))
-			w.log.Warn("an allocation was left behind: it is ended", "job", j.Id, "user", j.Spec.User, "inactive", gone.Round(time.Second))
+			why := fmt.Sprintf("the salloc or srun that created it has not been heard of for %v", gone.Round(time.Second))
+			w.log.Warn("an allocation was abandoned: ending it", "job", j.Id, "user", j.Spec.User, "inactive", gone.Round(time.Second))
 			if _, err := w.do(ctx, reactor.EndAllocation{Caller: reactor.Caller{Operator: true}, Job: j.Id, Inactive: why}); err != nil {
 				w.since = left
 				return // the writer has no time now; the next look says it again

@@ -104,7 +104,7 @@ func (d *daemon) serveMetrics(ctx context.Context, l net.Listener, calls *rpc.Se
 		Now: time.Now}
 	d.log.Info("metrics are served", "address", l.Addr().String(), "loopback", confmetrics.Loopback(l.Addr()))
 	if err := s.Serve(ctx, l); err != nil && ctx.Err() == nil {
-		d.log.Error("metrics are not served any more", "err", err)
+		d.log.Error("metrics are no longer served", "err", err)
 	}
 }
 
@@ -142,7 +142,7 @@ func (d *daemon) readTokens(c *conf.Config) {
 	}
 	t, err := confmetrics.ReadTokens(path)
 	if err != nil {
-		d.log.Error("no token opens metrics", "err", err)
+		d.log.Error("there are no tokens for reading metrics", "err", err)
 		t = nil
 	}
 	d.tokens.Store(&t)

@@ -40,8 +40,8 @@ func Issue(stateDir, host, role, out string, found bool) (signed bool, err error
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return false,
-			fmt.Errorf("cannot issue a certificate: there is no cluster authority in %s; --state is the state folder of the controller, "+
-				"which creates its authority at its first start (--new-authority makes one before that)", dir)
+			fmt.Errorf("cannot issue a certificate: there is no cluster authority in %s; --state takes the controller's state "+
+				"directory. The controller creates its authority at its first start; --new-authority creates it before", dir)
 	}
 	if err != nil {
 		return false, err
@@ -54,8 +54,7 @@ func Issue(stateDir, host, role, out string, found bool) (signed bool, err error
 	}
 	_, crt, _ := mtls.Paths(out, role)
 	if err := leaveCopy(stateDir, crt); err != nil {
-		return true, fmt.Errorf("the certificate is issued, but the controller cannot be told of it: `sluice certs` shows it only when "+
-			"its host has connected, and a host that was revoked is not let in: %w", err)
+		return true, fmt.Errorf("the certificate was issued but cannot be registered with the controller: `sluice certs` shows it only once its host has connected, and a revoked host stays shut out: %w", err)
 	}
 	return true, nil
 }
@@ -64,7 +63,7 @@ func Issue(stateDir, host, role, out string, found bool) (signed bool, err error
 func OthersAreOff(c *conf.Config) error {
 	own, err := net.InterfaceAddrs()
 	if err != nil {
-		return fmt.Errorf("cannot tell which addresses are this host's: %w", err)
+		return fmt.Errorf("cannot list the addresses of this host: %w", err)
 	}
 	return othersAreOff(c, own)
 }
@@ -88,8 +87,8 @@ func othersAreOff(c *conf.Config, own []net.Addr) error {
 			conn, err := net.DialTimeout("tcp", net.JoinHostPort(a, strconv.Itoa(c.SlurmctldPort)), answerTimeout)
 			if err == nil {
 				_ = conn.Close()
-				return fmt.Errorf("cannot restore: the controller on %s (%s, port %d) still answers: stop it there for good (systemctl disable "+
-					"--now sluice-ctld); where something else answers there, add --others-off", h.Name, a, c.SlurmctldPort)
+				return fmt.Errorf("cannot restore: the controller on %s (%s, port %d) still answers: stop and disable it there "+
+					"(systemctl disable --now sluice-ctld); if another program answers there, add --others-off", h.Name, a, c.SlurmctldPort)
 			}
 		}
 	}
@@ -134,23 +133,21 @@ func Authority(stateDir string, replace, drop, extend bool) (text string, err er
 			if err != nil {
 				return err
 			}
-			text = fmt.Sprintf("authority %s signs from now on, and the old one is accepted beside it. Run scontrol reconfigure: hosts "+
-				"then renew their certificates. When `sluice certs` shows none of the old one that is in use, run sluice-ctld authority "+
-				"--drop-old.\n", mtls.AuthorityID(made))
+			text = fmt.Sprintf("authority %s signs from now on, and the old one is still accepted. Run scontrol reconfigure: hosts then renew their certificates. When `sluice certs` shows none of the old authority in use, run sluice-ctld authority --drop-old.\n", mtls.AuthorityID(made))
 		case drop:
 			n, err := ca.Drop(dir)
 			if err != nil {
 				return err
 			}
 			if text = "there is no old authority\n"; n > 0 {
-				text = "the old authority is dropped. Run scontrol reconfigure; hosts that have not renewed have to join again.\n"
+				text = "the old authority is no longer accepted. Run scontrol reconfigure; hosts that have not renewed must join again.\n"
 			}
 		case extend:
 			made, err := ca.Extend(dir)
 			if err != nil {
 				return err
 			}
-			text = fmt.Sprintf("authority %s is good until %s, with the same key. Run scontrol reconfigure.\n", mtls.AuthorityID(made),
+			text = fmt.Sprintf("authority %s is valid until %s, with the same key. Run scontrol reconfigure.\n", mtls.AuthorityID(made),
 				made.NotAfter.Format("2006-01-02"))
 		}
 		return nil
@@ -205,8 +202,8 @@ func foreign(out, name, role string) error {
 	}
 	if block, _ := pem.Decode(b); block != nil {
 		if c, err := x509.ParseCertificate(block.Bytes); err == nil && c.Subject.CommonName != name {
-			return fmt.Errorf("cannot issue a certificate for %s: %s holds that of %s, whose key would be lost; name another folder, or "+
-				"remove it", name, out, c.Subject.CommonName)
+			return fmt.Errorf("cannot issue a certificate for %s: %s holds the certificate of %s, whose key would be lost; name "+
+				"another directory, or remove it", name, out, c.Subject.CommonName)
 		}
 	}
 	return nil

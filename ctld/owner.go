@@ -99,13 +99,13 @@ func (o *owners) look(ctx context.Context, uid uint32) *reactor.Owner {
 	a, groups, known, problem, err := o.now(ctx, uid)
 	switch {
 	case err != nil:
-		o.log.Warn("a job of a crontab starts with the groups that its user had before", "uid", uid, "err", err)
+		o.log.Warn("cannot look up the groups of a crontab's user: the job starts with the previous ones", "uid", uid, "err", err)
 		return nil
 	case !known && !o.absent.MissingOwner(uid):
-		o.log.Warn("jobs of a crontab wait: their user is not found", "uid", uid)
+		o.log.Warn("jobs of a crontab wait: their user was not found", "uid", uid)
 		return &reactor.Owner{Missing: true}
 	case !known:
-		problem = fmt.Sprintf("uid %d has no account any more", uid)
+		problem = fmt.Sprintf("uid %d no longer has an account", uid)
 	default:
 		o.absent.Found(uid)
 	}

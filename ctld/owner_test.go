@@ -63,7 +63,7 @@ func TestOwnersOutage(t *testing.T) {
 			}
 		}
 		time.Sleep(passwd.Left)
-		if w := o.find(t.Context(), []uint32{7})[7]; w == nil || w.Missing || w.Problem != "uid 7 has no account any more" {
+		if w := o.find(t.Context(), []uint32{7})[7]; w == nil || w.Missing || w.Problem != "uid 7 no longer has an account" {
 			t.Errorf("after an hour: %+v", w)
 		}
 		d.stopped = false

@@ -42,11 +42,11 @@ func (d *daemon) becomeWithPid(c *conf.Config) (remove func(), err error) {
 		if dir, _, _ := strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":"); dir != "" {
 			about = append(about, "help", "this service can write to SlurmctldPidFile="+filepath.Join(dir, "slurmctld.pid"))
 		}
-		d.log.Warn("the controller has no pid file", about...)
+		d.log.Warn("cannot write the pid file", about...)
 	}
 	return func() {
 		if err := f.Remove(); err != nil {
-			d.log.Warn("the pid file is left", "file", path, "err", err)
+			d.log.Warn("cannot remove the pid file", "file", path, "err", err)
 		}
 	}, nil
 }

@@ -72,7 +72,7 @@ func (d *daemon) hand(r *reading) {
 	}
 	for _, err := range append(r.faults, r.why) {
 		if err != nil {
-			d.log.Warn("hosts without files of their own lack something", "err", err)
+			d.log.Warn("hosts without configuration files of their own would lack files", "err", err)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (d *daemon) unfit(now *conf.Config, before, r *reading) error {
 	}
 	for _, err := range r.faults {
 		if !known[err.Error()] {
-			errs = append(errs, fmt.Errorf("hosts without files would not get %w", err))
+			errs = append(errs, fmt.Errorf("hosts without configuration files would not get %w", err))
 		}
 	}
 	return errors.Join(append(errs, r.why)...)

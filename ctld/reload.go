@@ -30,7 +30,7 @@ func (d *daemon) reload(dryRun, force bool) (cmd reactor.Command, changes []stri
 	}
 	return reconfigure{Reconfigure: do, use: func() {
 		if err := d.loadTrust(); err != nil {
-			d.log.Error("the certificates of the controller stay as they were", "err", err)
+			d.log.Error("cannot reload the controller's certificates: keeping the old ones", "err", err)
 		}
 		d.forgetDebug(r.Config)
 		d.openLog(r.Config)

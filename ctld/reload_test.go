@@ -114,7 +114,7 @@ func TestReconfigureChecksPrograms(t *testing.T) {
 		{"PrologSlurmctld=" + dir + "/plain\n", "not executable"},
 		{"PrologSlurmctld=" + dir + "/open\n", "writable by everybody"},
 		{"Prolog=" + dir + "/nothing\n", ""}, // the hosts' own
-		{"SlurmctldParameters=enable_configless\nProlog=" + dir + "/nothing\n", "hosts without files would not get Prolog="},
+		{"SlurmctldParameters=enable_configless\nProlog=" + dir + "/nothing\n", "hosts without configuration files would not get Prolog="},
 		{"SlurmctldParameters=enable_configless\nProlog=" + dir + "/open\n", "writable by everybody"},
 		{"SlurmctldParameters=enable_configless\nProlog=" + dir + "/good\n", ""},
 		{"SlurmctldParameters=enable_configless\nProlog=/nowhere/prolog\n", ""},

@@ -112,7 +112,7 @@ func (d *daemon) becomeSlurmUser(c *conf.Config) error {
 		return fmt.Errorf("cannot become SlurmUser=%s: %w", u.Name, err)
 	}
 	if f, err := os.Open(d.opts.Conf); err != nil { // it is read again by scontrol reconfigure
-		return fmt.Errorf("SlurmUser has to be able to read slurm.conf: %w", err)
+		return fmt.Errorf("SlurmUser must be able to read slurm.conf: %w", err)
 	} else {
 		_ = f.Close()
 	}
@@ -151,7 +151,7 @@ func giveState(dir string, u passwd.Account) error {
 	}
 	switch owner := fi.Sys().(*syscall.Stat_t).Uid; {
 	case fi.Mode()&os.ModeSymlink != 0:
-		return fmt.Errorf("%s is a symbolic link, and belongs to uid %d: name the directory itself", dir, owner)
+		return fmt.Errorf("%s is a symbolic link that belongs to uid %d: name the directory itself", dir, owner)
 	case owner != 0:
 		return nil // an error of opening it says the rest
 	}
@@ -160,7 +160,7 @@ func giveState(dir string, u passwd.Account) error {
 		if asOwnerOf(filepath.Dir(dir), func() error { return unix.Rmdir(dir) }) == nil {
 			return nil
 		}
-		return fmt.Errorf("somebody else can change it: %w; chown -R it yourself", err)
+		return fmt.Errorf("other users can change it: %w; run chown -R on it", err)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -231,7 +231,7 @@ func giveLog(path string, mode os.FileMode, u passwd.Account) error {
 	case !fi.Mode().IsRegular() || st.Nlink != 1:
 		return errors.New("it is not a plain file with one name")
 	case !made && !alone:
-		return fmt.Errorf("it belongs to uid %d, and lies in a folder that others than root can change", st.Uid)
+		return fmt.Errorf("it belongs to uid %d and is in a directory that users other than root can change", st.Uid)
 	}
 	return f.Chown(int(u.UID), int(u.GID))
 }

@@ -100,7 +100,7 @@ func (r Row) appendGPUs(b []byte, wall int64) []byte {
 	}
 	held := strconv.Itoa(n)
 	if shards > 0 {
-		held = fmt.Sprintf("%d, shared with other jobs: %d shards; the figures are those of all who use it", n, shards)
+		held = fmt.Sprintf("%d, shared with other jobs: %d shards; the figures include the use by other jobs", n, shards)
 	}
 	b = fmt.Appendf(b, "GPUs: %s", held)
 	if types != "" {
@@ -113,7 +113,7 @@ func (r Row) appendGPUs(b []byte, wall int64) []byte {
 	} else {
 		b = fmt.Appendf(b, "GPU Efficiency: %.2f%% of %s GPU-walltime\n", u.Util, timespec.Clock(wall*int64(n)))
 		if u.UtilOf < u.Devices {
-			b = fmt.Appendf(b, "GPUs Measured: %d of %d, of the others the driver says nothing\n", u.UtilOf, u.Devices)
+			b = fmt.Appendf(b, "GPUs Measured: %d of %d, the driver reports nothing about the others\n", u.UtilOf, u.Devices)
 		}
 		if shards == 0 {
 			hours := float64(wall) * float64(n) / 3600

@@ -77,10 +77,10 @@ func (a *adoption) run(out io.Writer) error {
 		return nil
 	case "account", "open_session":
 	default:
-		return fmt.Errorf("PAM_TYPE is %q; it goes with account and session lines, see `sluice adopt --help`", a.stage)
+		return fmt.Errorf("PAM_TYPE is %q; use it only on account and session lines, see `sluice adopt --help`", a.stage)
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("only root can have a session become part of a job")
+		return errors.New("only root can make a session part of a job")
 	}
 	why := a.decide()
 	if why == "" {

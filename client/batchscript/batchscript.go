@@ -46,7 +46,7 @@ func Check(script []byte, words []string) error {
 			Hint: fmt.Sprintf(`the first one ends line %d; "sed -i 's/\r$//' %s" removes them`, lineOf(script, at), fileOf(words))}
 	case len(script) > MaxBytes:
 		return &Fault{Lines: []string{"Batch job submission failed: Pathname of a file, directory or other parameter too long"},
-			Hint: fmt.Sprintf("the script has %d bytes and may have %d; keep data in files beside it", len(script), MaxBytes)}
+			Hint: fmt.Sprintf("the script has %d bytes, the limit is %d; keep data in files beside it", len(script), MaxBytes)}
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func interpreter(script []byte, words []string) string {
 		return fmt.Sprintf("there are blanks before the #! of %s; it must be the very first two characters of the file", name)
 	}
 	text, _, _ := bytes.Cut(script, []byte("\n"))
-	return fmt.Sprintf("the first line of %s is %q; put #!/bin/bash above it if it is a shell script", name, brief(text))
+	return fmt.Sprintf("the first line of %s is %q; if this is a shell script, put #!/bin/bash above it", name, brief(text))
 }
 
 // brief is the beginning of a text, cut between characters.

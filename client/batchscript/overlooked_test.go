@@ -57,7 +57,7 @@ func TestInterpreter(t *testing.T) {
 		{"\xff\xfe#\x00", "x.sh", `iconv -f UTF-16 -t UTF-8 x.sh`},
 		{"\n\n#!/bin/sh\n", "x.sh", "the #! is in line 3 of x.sh"},
 		{"  #!/bin/sh\n", "x.sh", "there are blanks before the #! of x.sh"},
-		{"echo hello world\n", "x.sh", `the first line of x.sh is "echo hello world"; put #!/bin/bash above it`},
+		{"echo hello world\n", "x.sh", `the first line of x.sh is "echo hello world"; if this is a shell script, put #!/bin/bash above it`},
 		{"echo hello\n", "", `the first line of the script is "echo hello"`},
 	} {
 		fault, ok := Check([]byte(c.script), strings.Fields(c.words)).(*Fault)

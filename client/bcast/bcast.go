@@ -222,7 +222,7 @@ func (t *transfer) read() ([]byte, error) {
 	h := sha256.New()
 	n, err := io.CopyBuffer(h, plain{t.content()}, make([]byte, blockBytes))
 	if err == nil && n < t.info.Size() {
-		err = fmt.Errorf("%s has become shorter while it was copied", t.file.Path)
+		err = fmt.Errorf("%s was truncated while it was copied", t.file.Path)
 	}
 	return h.Sum(nil), err
 }
@@ -265,7 +265,7 @@ func (t *transfer) send(node int) {
 		err = to.Close()
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		t.fail(node, syscall.ETIMEDOUT, "it has taken nothing of the file for "+t.Timeout.String())
+		t.fail(node, syscall.ETIMEDOUT, "it accepted no data for "+t.Timeout.String())
 	}
 	// The node reports any other error, or its connection ends.
 }

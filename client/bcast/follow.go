@@ -234,7 +234,7 @@ func (t *transfer) Exit(node int, e *msg.StepExit) {
 
 // explained describes errnos that the system does not use for files.
 var explained = map[syscall.Errno]string{
-	syscall.EBADMSG:      "what has arrived is not what was sent",
+	syscall.EBADMSG:      "the data that arrived differ from the data sent",
 	syscall.ECONNABORTED: "the connection ended before the file was complete",
 }
 

@@ -19,8 +19,8 @@ func Verb() *command.Verb {
 	return &command.Verb{
 		Name: "budget", Line: "show what is left of the budgets of accounts, users and QOS", Args: "[ACCOUNT|USER|QOS…]",
 		Page: command.Page{
-			About: `Shows the budgets of accounts, users and QOS (GrpTRESMins and GrpWall of sacctmgr), and what is left of them. With an
-ACCOUNT it shows those of the account and its users, with a USER those that hold for the user's jobs.`,
+			About: `Shows the budgets of accounts, users and QOS (GrpTRESMins and GrpWall of sacctmgr), and the amounts left. With an
+ACCOUNT it shows the budgets of the account and its users, with a USER those that apply to the user's jobs.`,
 			Options: []command.Option{
 				{Name: opt.Name{Long: "time_format", Short: 't', Arg: opt.Required}, Meta: "UNIT",
 					Help: "Seconds, Minutes, Hours (default) or Percent"},
@@ -30,14 +30,14 @@ ACCOUNT it shows those of the account and its users, with a USER those that hold
 			},
 			Blocks: []command.Block{{Title: "Columns", Text: `  OF       the account, the user and the account, or the QOS
   TRES     the resource whose use is limited; wall is run time, whatever a job holds
-  LIMIT    what may be used in all: resource times hours
-  USED     what has been used until now, by running jobs, too; fades with PriorityDecayHalfLife; ? while accounting is being read
-  RUNNING  what running jobs may still use until their time limits
+  LIMIT    the total amount: resource times hours
+  USED     the amount used until now, also by running jobs; decays with PriorityDecayHalfLife; ? while accounting is being read
+  RUNNING  the amount that running jobs can still use until their time limits
   LEFT     LIMIT without USED
 `}},
 			Examples: `  sluice budget                       all budgets that you may see
-  sluice budget vision                those of account vision and its users
-  sluice budget $USER -t percent      what holds for your jobs, in percent of the limits
+  sluice budget vision                budgets of account vision and its users
+  sluice budget $USER -t percent      the budgets of your jobs, in percent of the limits
   sluice budget --json | jq '.budgets[] | select(.left_seconds <= 0)'
 `,
 		},
@@ -80,7 +80,7 @@ func (o *options) set(name, value string) error {
 	switch name {
 	case "time_format":
 		if o.unit = unitOf(value); o.unit == "" {
-			return fmt.Errorf("-t %s: there are Seconds, Minutes, Hours and Percent", format.Escape(value))
+			return fmt.Errorf("-t takes Seconds, Minutes, Hours or Percent, not %s", format.Escape(value))
 		}
 	case "parsable2":
 		o.parsable = true
@@ -111,7 +111,7 @@ func (o *options) print(env *command.Env, r *msg.BudgetsReply) error {
 		return nil
 	}
 	if !r.GetEnforced() && !o.bare && !o.parsable {
-		env.Errorf("budgets hold no jobs back: AccountingStorageEnforce in slurm.conf does not have limits")
+		env.Errorf("budgets are not enforced: AccountingStorageEnforce in slurm.conf does not include limits")
 	}
 	var rows [][]string
 	if !o.bare {

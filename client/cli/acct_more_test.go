@@ -80,7 +80,7 @@ Memory Utilized: 50.00 MB
 Memory Efficiency: 50.00% of 100.00 MB
 GPUs: 2 (a100)
 GPU Efficiency: 40.00% of 02:00:00 GPU-walltime
-GPUs Measured: 1 of 2, of the others the driver says nothing
+GPUs Measured: 1 of 2, the driver reports nothing about the others
 GPU-hours wasted: 1.20 of 2.00
 GPU Memory Utilized: 1.00 GB
 GPU Energy: 2.00 Wh

@@ -73,8 +73,8 @@ func TestBudgetSays(t *testing.T) {
 		exit int
 	}{
 		{&clienttest.Controller{BudgetList: &pb.BudgetsReply{Enforced: true}}, "", "no budget is set; an administrator", 0},
-		{idle, "", "AccountingStorageEnforce in slurm.conf does not have limits", 0},
-		{budgetList(), "-t fortnights", "-t fortnights: there are Seconds, Minutes, Hours and Percent", 1},
+		{idle, "", "AccountingStorageEnforce in slurm.conf does not include limits", 0},
+		{budgetList(), "-t fortnights", "-t takes Seconds, Minutes, Hours or Percent, not fortnights", 1},
 		{budgetList(), "--nosuch", "unrecognized option", 1},
 	} {
 		_, stderr, exit := runFunc(t, tt.c, budget.Verb().Main, strings.Fields(tt.args)...)

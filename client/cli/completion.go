@@ -158,7 +158,7 @@ func completionVerb(verbs []*command.Verb) *command.Verb {
 		makers := []func([]completion.Command, completion.Of) string{completion.Bash, completion.Zsh, completion.Fish}
 		i := slices.Index(shellNames, c.Args[0])
 		if i < 0 {
-			return fmt.Errorf("cannot make completions for %q: there are those for bash, zsh and fish", c.Args[0])
+			return fmt.Errorf("cannot print completions for %q: supported shells are bash, zsh and fish", c.Args[0])
 		}
 		_, err := fmt.Fprint(c.Stdout, makers[i](completions(append(verbs, v)), arguments))
 		return err

@@ -176,7 +176,7 @@ func (s *shell) offers(t *testing.T, lines []string) map[string]string {
 // TestCompletionShells: what `sluice completion` cannot do is said with what it can.
 func TestCompletionShells(t *testing.T) {
 	for args, want := range map[string]string{"": "sluice completion: bash|zsh|fish is missing",
-		"tcsh":   `cannot make completions for "tcsh": there are those for bash`,
+		"tcsh":   `cannot print completions for "tcsh": supported shells are bash`,
 		"--help": "source <(sluice completion bash)", "bash": "complete -o default -F _sluice_sbatch sbatch", "zsh": "#compdef sbatch",
 		"fish": "complete -c sbatch"} {
 		var out strings.Builder

@@ -96,12 +96,12 @@ func TestReport(t *testing.T) {
 // TestReportRefuses: what cannot be read is refused before the controller is asked.
 func TestReportRefuses(t *testing.T) {
 	for line, want := range map[string]string{
-		"--by=weather":                      "there are user, account, partition and node",
+		"--by=weather":                      "--by takes user, account, partition or node",
 		"-u no-such-user-here":              "there is no user no-such-user-here",
 		"-S now -E now-1day":                "is not before",
 		"-S yesteryear":                     ": error: cannot read time",
 		"what":                              `unknown argument "what"`,
-		"--svg=/no/such/folder/picture.svg": "cannot write the picture",
+		"--svg=/no/such/folder/picture.svg": "cannot write the chart",
 	} {
 		c := reported()
 		_, stderr, exit := runFunc(t, c, report.Verb().Main, strings.Fields(line)...)
@@ -139,7 +139,7 @@ func TestReportPicture(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"<title>GPUs", "used by jobs", "lost to fragmentation", "not recorded", `fill="#0072B2"`,
-		"url(#h3)", "url(#gap)", "GPUs that waiting jobs asked for"} {
+		"url(#h3)", "url(#gap)", "GPUs requested by waiting jobs"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the SVG has no %q", want)
 		}
@@ -150,14 +150,14 @@ func TestReportPicture(t *testing.T) {
 		}
 	}
 	stdout, _, exit := runFunc(t, c, report.Verb().Main, "--svg=-")
-	if exit != 0 || !strings.HasPrefix(stdout, "<svg ") || strings.Contains(stdout, "What jobs used") {
+	if exit != 0 || !strings.HasPrefix(stdout, "<svg ") || strings.Contains(stdout, "Resources used") {
 		t.Errorf("to standard output: exit %d, %.200s", exit, stdout)
 	}
 	// Nothing recorded is said, and drawn as such.
 	empty := &clienttest.Controller{Reported: &pb.ReportReply{}}
 	if stdout, _, exit := runFunc(t, empty, report.Verb().Main, "--chart"); exit != 0 ||
-		!strings.Contains(stdout, "nothing recorded in this time") ||
-		!strings.Contains(stdout, "No picture") {
+		!strings.Contains(stdout, "no records for this period") ||
+		!strings.Contains(stdout, "No chart") {
 		t.Errorf("of nothing: exit %d, %s", exit, stdout)
 	}
 	if stdout, _, exit := runFunc(t, empty, report.Verb().Main, "--svg=-"); exit != 0 || !strings.Contains(stdout, "url(#gap)") {

@@ -22,7 +22,7 @@ func stepCommand(name string) func(*command.Env, []string) int {
 			path := filepath.Join(filepath.Dir(own), StepsProgram)
 			err = &os.PathError{Op: "execute", Path: path, Err: syscall.Exec(path, append([]string{name}, args...), env.Environ)}
 		}
-		env.Errorf("%v: it comes with sluice, and belongs beside it", err)
+		env.Errorf("%v: this program is installed with sluice, in the same directory", err)
 		return env.ErrorExit()
 	}
 }

@@ -35,9 +35,9 @@ func TestBadOptions(t *testing.T) {
 		"conf chekc":                      "sluice conf: did you mean check?\n",
 		"explain":                         "sluice explain: JOB is missing\n",
 		"gpus --watch=soon":               "sluice gpus: error: --watch=soon: give seconds from 0.1 to 86400\n",
-		"report --by weather":             "sluice report: error: --by weather: there are user, account, partition and node\n",
+		"report --by weather":             "sluice report: error: --by takes user, account, partition or node, not weather\n",
 		"completion":                      "sluice completion: bash|zsh|fish is missing\n",
-		"completion ksh":                  "sluice completion: error: cannot make completions for \"ksh\"",
+		"completion ksh":                  "sluice completion: error: cannot print completions for \"ksh\"",
 		"adopt --sokcet /x":               "sluice adopt: did you mean --socket?\n",
 	} {
 		words := strings.Fields(line)

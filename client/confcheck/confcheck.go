@@ -29,12 +29,12 @@ func Verb() *command.Verb {
 			Name: "check", Args: "[FILE]", Line: "report faults in a slurm.conf, and keys that have no effect",
 			Page: command.Page{
 				About: `Reports faults in a slurm.conf, and keys that have no effect. Reads FILE (default: SLURM_CONF, else
-` + conf.DefaultPath + `, else what the node daemon of this host has fetched) and the gres.conf, cgroup.conf and
-topology.conf beside it, loads job_submit.lua as the controller does, and looks on this machine for the programs
-and groups that they name.
+` + conf.DefaultPath + `, else the file that this host's node daemon fetched) and the gres.conf, cgroup.conf and
+topology.conf beside it, loads job_submit.lua as the controller does, and checks that the programs and groups that
+they name exist on this machine.
 
-It prints keys and words without effect, warnings, advice, and faults. The exit code is 1 when there is a fault: the
-controller does not start with one.`,
+It prints keys and words without effect, warnings, advice and faults. With a fault the exit code is 1, and the controller
+does not start.`,
 				Examples: `  sluice conf check                      the configuration of this host's cluster
   sluice conf check /tmp/slurm.conf      before it is installed
   sluice conf check | grep ignored       the keys that have no effect
@@ -122,7 +122,7 @@ func loadScript(script string, messageTimeoutS int64) (fault, unknown string) {
 	case ctx.Err() != nil:
 		return unusable(fmt.Sprintf("it took longer than %v", limit))
 	case json.Unmarshal(out, &r) != nil:
-		return unusable(fmt.Sprintf("its interpreter has ended: %v", err))
+		return unusable(fmt.Sprintf("its interpreter has exited: %v", err))
 	case r.Fault != "":
 		return unusable(strings.ReplaceAll(r.Fault, opened, filepath.Base(script)))
 	}

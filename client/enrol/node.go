@@ -29,7 +29,7 @@ func listHostsVerb() *command.Verb {
 	return &command.Verb{
 		Name: "list", Line: "list them, with differences to the controller",
 		Page: command.Page{
-			About: `Shows the hosts of the cluster, a line each: the controller, the nodes, and login hosts.
+			About: `Shows one line for each host of the cluster: the controller, the nodes, and login hosts.
 
   STATE        state of a node
   VERSION      release of the host's daemon
@@ -106,7 +106,7 @@ func revokeHost(ctx context.Context, call *command.Call, c *client.Client) error
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(call.Stdout, "%s is shut out: certificates revoked: %d, connections closed: %d, tokens revoked: %d\n",
+	_, err = fmt.Fprintf(call.Stdout, "%s is revoked: certificates revoked: %d, connections closed: %d, tokens revoked: %d\n",
 		format.Escape(name), r.Certificates, r.Connections, r.Tokens)
 	return err
 }

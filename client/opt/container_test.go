@@ -65,13 +65,13 @@ func TestContainerOptionsRefused(t *testing.T) {
 		"--container-image=/data/x.sqsh":               "--container-image: squashfs images",
 		"--container-image=me@nvcr.io#x":               "--container-image: a user (me@)",
 		"--container-mounts=/tmp:":                     "--container-mounts: /tmp:: expected SOURCE:TARGET",
-		"--container-mounts=/tmp:/mnt":                 "options for containers need a container",
+		"--container-mounts=/tmp:/mnt":                 "container options require a container",
 		"--container-workdir=":                         "--container-workdir: argument required",
-		"--container-name=/tmp/foo":                    "--container-name: names are of letters",
-		"--container-env=,":                            "--container-env: \"\" is no name",
+		"--container-name=/tmp/foo":                    "--container-name: names consist of letters",
+		"--container-env=,":                            "--container-env: \"\" is not a variable name",
 		"--container-entrypoint":                       "--container-entrypoint is not supported",
 		"--container-save=/x --container-image=a":      "--container-save is not supported",
-		"--container-remap-root --container-workdir=/": "options for containers need a container",
+		"--container-remap-root --container-workdir=/": "container options require a container",
 	} {
 		_, err := containerOf(Srun, nil, strings.Fields(args)...)
 		var v *ValueError

@@ -23,7 +23,7 @@ func setDistribution(r *Request, value string, _ bool) error {
 	ok := packed == (pack == "pack" || pack == "nopack")
 	if size, plane := strings.CutPrefix(head, "plane"); plane {
 		if n, err := strconv.ParseUint(strings.TrimPrefix(size, "="), 10, 16); err != nil || n == 0 || packed {
-			e := invalid("distribution", value, "plane=n has a number from 1").(*ValueError)
+			e := invalid("distribution", value, "plane=n takes a number from 1").(*ValueError)
 			e.Lines = append([]string{"Invalid plane size or size not specified"}, e.Lines...)
 			return e
 		}
@@ -65,7 +65,7 @@ func (r *Request) checkArbitrary() error {
 	}
 	if s.ReqNodes == "" && r.hostfile == "" {
 		return &ValueError{Lines: []string{"With Arbitrary distribution you need to specify a nodelist or hostfile with the -w option"},
-			Exit: 1, Hint: "--nodelist names the nodes, or a file of them that SLURM_HOSTFILE names"}
+			Exit: 1, Hint: "name the nodes with --nodelist, or a file with their names in SLURM_HOSTFILE"}
 	}
 	if s.ReqNodes == "" {
 		if err := r.useHostfile(); err != nil {

@@ -41,7 +41,7 @@ func oneHyphen(names []Name, word string) string {
 	if byLetter(names, word[1]) < 0 {
 		return fmt.Sprintf("did you mean %s, with two hyphens?", quoted(meant))
 	}
-	return fmt.Sprintf("%s is read as -%s %s; did you mean %s, with two hyphens?", quoted(word), word[1:2], quoted(word[2:]), quoted(meant))
+	return fmt.Sprintf("%s means -%s %s; did you mean %s, with two hyphens?", quoted(word), word[1:2], quoted(word[2:]), quoted(meant))
 }
 
 // IsLong reports whether a word is a long option of a command, with or without "=VALUE".

@@ -8,10 +8,10 @@ import (
 func TestMisread(t *testing.T) {
 	names := Names(Sbatch)
 	for line, want := range map[string]string{
-		"-time=10 x.sh":         "-time=10 is read as -t ime=10; did you mean --time=10, with two hyphens?",
-		"-mem=1G x.sh":          "-mem=1G is read as -m em=1G; did you mean --mem=1G, with two hyphens?",
-		"-part=gpu x.sh":        "-part=gpu is read as -p art=gpu; did you mean --partition=gpu, with two hyphens?",
-		"-partition debug x.sh": "-partition is read as -p artition; did you mean --partition, with two hyphens?",
+		"-time=10 x.sh":         "-time=10 means -t ime=10; did you mean --time=10, with two hyphens?",
+		"-mem=1G x.sh":          "-mem=1G means -m em=1G; did you mean --mem=1G, with two hyphens?",
+		"-part=gpu x.sh":        "-part=gpu means -p art=gpu; did you mean --partition=gpu, with two hyphens?",
+		"-partition debug x.sh": "-partition means -p artition; did you mean --partition, with two hyphens?",
 		"–mem=1G x.sh":          "–mem=1G begins with an en dash (U+2013), not with a hyphen; type --mem=1G",
 		"—mem=1G x.sh":          "—mem=1G begins with an em dash (U+2014), not with a hyphen; type --mem=1G",
 		"-–mem=1G x.sh":         "",
@@ -19,9 +19,9 @@ func TestMisread(t *testing.T) {
 		"−n4":                   "−n4 begins with a minus sign (U+2212), not with a hyphen; type -n4",
 		"-n4 -t10 -Jname x.sh":  "",
 		"-pdebug x.sh":          "",
-		"--time=10 -time x.sh":  "-time is read as -t ime; did you mean --time, with two hyphens?",
+		"--time=10 -time x.sh":  "-time means -t ime; did you mean --time, with two hyphens?",
 		"-J -time x.sh":         "", // an argument
-		"-ntasks=4":             "-ntasks=4 is read as -n tasks=4; did you mean --ntasks=4, with two hyphens?",
+		"-ntasks=4":             "-ntasks=4 means -n tasks=4; did you mean --ntasks=4, with two hyphens?",
 		"x.sh -time=10":         "", // the script's
 	} {
 		hits, rest, _ := Scan(names, strings.Fields(line), false)

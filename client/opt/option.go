@@ -149,7 +149,7 @@ func hidden(r rune) bool {
 func printable(option, value string) error {
 	for i, r := range value {
 		if r != utf8.RuneError && hidden(r) { // invalid UTF-8 is printed escaped
-			return invalid(option, value, fmt.Sprintf("byte %d is the control character or direction mark %U; write it without", i, r))
+			return invalid(option, value, fmt.Sprintf("byte %d is the control character or direction mark %U; remove it", i, r))
 		}
 	}
 	return nil

@@ -91,8 +91,8 @@ func (r *Request) checkContainer() error {
 		r.Spec.RunIn = nil // only options that are the default anyway
 		return nil
 	}
-	return &ValueError{Lines: []string{"options for containers need a container"}, Exit: 1,
-		Hint: "say of which image with --container-image, or which one with --container-name"}
+	return &ValueError{Lines: []string{"container options require a container"}, Exit: 1,
+		Hint: "add --container-image=IMAGE or --container-name=NAME"}
 }
 
 // ContainerOptions returns the options that describe the same container to another of our commands.

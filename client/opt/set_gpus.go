@@ -86,7 +86,7 @@ func setTresPerTask(r *Request, value string, _ bool) error {
 		n, err := strconv.ParseUint(count, 10, 31)
 		switch {
 		case !ok || err != nil || n == 0:
-			return invalid("tres-per-task", value, "expected resource=count by commas, as in cpu=2,gres/gpu=1")
+			return invalid("tres-per-task", value, "expected resource=count, separated by commas, as in cpu=2,gres/gpu=1")
 		case name == "cpu":
 			r.Spec.CpusPerTask = uint32(n)
 		case strings.HasPrefix(name, tresPrefix):
@@ -209,7 +209,7 @@ func setGresFlags(r *Request, value string, _ bool) error {
 			"allow-task-sharing":         "tasks"}[f]
 		switch {
 		case chosen[about] != "" && chosen[about] != f:
-			return invalid("gres-flags", value, chosen[about]+" and "+f+" exclude each other")
+			return invalid("gres-flags", value, chosen[about]+" and "+f+" are mutually exclusive")
 		case about == "":
 			return invalid("gres-flags", value,
 				"expected enforce-binding, disable-binding, one-task-per-sharing, multiple-tasks-per-sharing or allow-task-sharing")

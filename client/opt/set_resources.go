@@ -185,7 +185,7 @@ func (r *Request) hostFile(option, path string) (string, error) {
 	}
 	if len(data) > mostHostFileBytes {
 		return "", &ValueError{Lines: []string{"Invalid --" + option + " node file"}, Exit: 255,
-			Hint: fmt.Sprintf("%s has %d bytes and may have %d", quoted(path), len(data), mostHostFileBytes)}
+			Hint: fmt.Sprintf("%s has %d bytes, the limit is %d", quoted(path), len(data), mostHostFileBytes)}
 	}
 	list := strings.Join(strings.Fields(string(data)), ",")
 	if _, err := hostlist.Count(list); err != nil {

@@ -81,7 +81,7 @@ func OneComponent(words []string) error {
 		return nil
 	}
 	return &ValueError{Lines: []string{"heterogeneous jobs are not supported"}, Exit: 1,
-		Hint: "a word that is a colon separates their components, also among the arguments of a command: submit them as jobs of their own"}
+		Hint: "a single : separates their components, even among the arguments of a command; submit each component as its own job"}
 }
 
 // Separator reports whether a directive separates the components of a heterogeneous job.
@@ -192,7 +192,7 @@ func MPIType(value string) (string, error) {
 		return "pmix", nil
 	}
 	return "", &ValueError{Lines: []string{"Invalid MPI type '" + quoted(value) + "', --mpi=list for acceptable types"}, Exit: 1,
-		Hint: "none, pmi2 and pmix are what there is"}
+		Hint: "supported types are none, pmi2 and pmix"}
 }
 
 func setKillCommand(r *Request, value string, given bool) error {

@@ -19,7 +19,7 @@ func limitSeconds(option, value string) (uint32, error) {
 		return msg.Unlimited, nil
 	}
 	if minutes < 0 || minutes >= int64(msg.Unlimited)/60 {
-		return 0, invalid(option, value, "longer than a limit can be; write UNLIMITED for none")
+		return 0, invalid(option, value, "too long for a time limit; write UNLIMITED for no limit")
 	}
 	return uint32(minutes) * 60, nil
 }

@@ -23,7 +23,7 @@ func (s *series) appendChart(b []byte, on screen) []byte {
 		top = max(top, s.slots[i].total())
 	}
 	if top == 0 {
-		return append(b, "No picture: nothing was recorded of GPUs in this time.\n"...)
+		return append(b, "No chart: no GPU records for this period.\n"...)
 	}
 	top = math.Ceil(top - 1e-6)
 	label := len(fmt.Sprintf("%.0f", top))

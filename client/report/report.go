@@ -139,7 +139,7 @@ func (o *options) set(now time.Time, name, value string) (err error) {
 	case "by":
 		by := strings.ToLower(value)
 		if !slices.Contains([]string{"user", "account", "partition", "node"}, by) {
-			return fmt.Errorf("--by %s: there are user, account, partition and node", format.Escape(value))
+			return fmt.Errorf("--by takes user, account, partition or node, not %s", format.Escape(value))
 		}
 		o.request.By = by
 	case "users":
@@ -212,7 +212,7 @@ func (o *options) draw(env *command.Env, s *series) error {
 		return err
 	}
 	if err := os.WriteFile(o.svg, s.appendSVG(nil), 0o666); err != nil {
-		env.Errorf("cannot write the picture: %v", err)
+		env.Errorf("cannot write the chart: %v", err)
 		return err
 	}
 	return nil

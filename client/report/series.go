@@ -146,7 +146,7 @@ func (s *series) what() string {
 func (s *series) summary() string {
 	sums, all, gap := s.sums()
 	if all == 0 {
-		return "nothing recorded in this time"
+		return "no records for this period"
 	}
 	var parts []string
 	for k, v := range sums {

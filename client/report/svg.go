@@ -162,7 +162,7 @@ func (p *picture) bars() {
 func (p *picture) waiting() {
 	most := max(math.Ceil(p.mostWaiting), 1)
 	p.axis(waitTop, waitHeight, most, "asked", 1)
-	p.text(left, waitTop-6, `font-size="12" fill="#555"`, "GPUs that waiting jobs asked for")
+	p.text(left, waitTop-6, `font-size="12" fill="#555"`, "GPUs requested by waiting jobs")
 	for i := range p.list {
 		if h := p.list[i].waiting / most * waitHeight; h >= 0.05 {
 			p.add(`<rect x="%.2f" y="%.2f" width="%.2f" height="%.2f" fill="#C14B00"/>`, left+float64(i)*p.step, waitTop+waitHeight-h,

@@ -175,7 +175,8 @@ func (o *options) appendTable(b []byte, r *msg.ReportReply) []byte {
 	list := o.shown(false)
 	var rows [][]string
 	if !o.noHeader {
-		b = fmt.Appendf(b, "What jobs used from %s to %s (%s)\n\n", o.since.Format(timespec.Layout), o.until.Format(timespec.Layout),
+		b = fmt.Appendf(b, "Resources used by jobs from %s to %s "+
+			"(%s)\n\n", o.since.Format(timespec.Layout), o.until.Format(timespec.Layout),
 			length(o.until.Sub(o.since)))
 		first := append([]string{}, heads...)
 		for _, c := range list {

@@ -50,82 +50,87 @@ type window struct {
 
 // Options are the command line of sacct(1).
 var Options = [...]command.Option{
-	{Name: opt.Name{Long: "accounts", Short: 'A', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "accounts"},
+	{Name: opt.Name{Long: "accounts", Short: 'A', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST",
+		Help: "jobs charged to these accounts"},
 	{Name: opt.Name{Long: "account", Arg: opt.Required, Canon: "accounts"}},
 	{Name: opt.Name{Long: "allclusters", Short: 'L'}, Group: "Which jobs", Help: "accepted, no effect: there is one cluster"},
-	{Name: opt.Name{Long: "allocations", Short: 'X'}, Group: "What is shown", Help: "jobs without their steps"},
-	{Name: opt.Name{Long: "allusers", Short: 'a'}, Group: "Which jobs", Help: "of all users (root: always)"},
+	{Name: opt.Name{Long: "allocations", Short: 'X'}, Group: "What is shown", Help: "show jobs without their steps"},
+	{Name: opt.Name{Long: "allusers", Short: 'a'}, Group: "Which jobs", Help: "jobs of all users (always for root)"},
 	{Name: opt.Name{Long: "array"}, Group: "What is shown", Help: "accepted, no effect"},
 	{Name: opt.Name{Long: "associations", Short: 'x', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST",
-		Help: "ids of associations; there is one, 1"},
-	{Name: opt.Name{Long: "batch-script", Short: 'B'}, Group: "What is shown", Help: "the scripts of -j"},
-	{Name: opt.Name{Long: "brief", Short: 'b'}, Group: "What is shown", Help: "jobid,state,exitcode"},
+		Help: "jobs of these association ids; the only id is 1"},
+	{Name: opt.Name{Long: "batch-script", Short: 'B'}, Group: "What is shown", Help: "print the scripts of the jobs of -j"},
+	{Name: opt.Name{Long: "brief", Short: 'b'}, Group: "What is shown", Help: "the fields jobid, state and exitcode"},
 	{Name: opt.Name{Long: "cluster", Arg: opt.Required, Canon: "clusters"}},
 	{Name: opt.Name{Long: "clusters", Short: 'M', Arg: opt.Required}, Group: "Which jobs", Meta: "NAME", Help: "this cluster"},
 	{Name: opt.Name{Long: "completion", Short: 'c'}, Group: "What is shown", Help: "refused: the job completion log is not read"},
 	{Name: opt.Name{Long: "constraints", Short: 'C', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST",
-		Help: "jobs that asked for all of them"},
+		Help: "jobs that requested all these features"},
 	{Name: opt.Name{Long: "delimiter", Arg: opt.Required}, Group: "What is shown", Meta: "TEXT",
 		Help: "separator instead of | with -p and -P"},
 	{Name: opt.Name{Long: "duplicates", Short: 'D'}, Group: "Which jobs",
 		Help: "every attempt of a requeued job, not only the last"},
 	{Name: opt.Name{Long: "endtime", Short: 'E', Arg: opt.Required}, Group: "Which jobs", Meta: "TIME",
-		Help: "until TIME: default now; with -s and -S the same as -S"},
-	{Name: opt.Name{Long: "env-vars"}, Group: "What is shown", Help: "the environments of -j"},
+		Help: "jobs until TIME (default: now; with -s and -S: the same as -S)"},
+	{Name: opt.Name{Long: "env-vars"}, Group: "What is shown", Help: "print the environments of the jobs of -j"},
 	{Name: opt.Name{Long: "expand-patterns"}, Group: "What is shown", Help: "accepted, no effect"},
 	{Name: opt.Name{Long: "federation"}, Group: "Which jobs", Help: "accepted, no effect: there is one cluster"},
 	{Name: opt.Name{Long: "fields", Arg: opt.Required, Canon: "format"}},
 	{Name: opt.Name{Long: "file", Short: 'f', Arg: opt.Required}, Group: "What is shown", Meta: "FILE",
 		Help: "refused: the job completion log is not read"},
 	{Name: opt.Name{Long: "flags", Short: 'F', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST",
-		Help: "SchedSubmit, SchedMain, SchedBackfill"},
+		Help: "jobs started by SchedSubmit, SchedMain or SchedBackfill"},
 	{Name: opt.Name{Long: "format", Short: 'o', Arg: opt.Required}, Group: "What is shown", Env: "SACCT_FORMAT", Meta: "FIELDS",
-		Help: `FIELD[%[-]WIDTH],…; "all"`},
+		Help: `FIELD[%[-]WIDTH],…; "all" for all fields`},
 	{Name: opt.Name{Long: "gid", Arg: opt.Required, Canon: "group"}},
-	{Name: opt.Name{Long: "group", Short: 'g', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "groups"},
+	{Name: opt.Name{Long: "group", Short: 'g', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "jobs of these groups"},
 	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
 	{Name: opt.Name{Long: "help-fields", Canon: "helpformat"}},
 	{Name: opt.Name{Long: "helpformat", Short: 'e'}, Group: "What is shown", Help: "list the fields"},
 	{Name: opt.Name{Long: "jobs", Short: 'j', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST",
-		Help: "12, 12_3, 12_[1-3], 12.batch"},
+		Help: "jobs and steps: 12, 12_3, 12_[1-3], 12.batch"},
 	{Name: opt.Name{Long: "json", Arg: opt.Optional}, Group: "What is shown", Meta: "parser", Help: "print all data as JSON"},
 	{Name: opt.Name{Long: "local"}, Group: "Which jobs", Help: "accepted, no effect: there is one cluster"},
-	{Name: opt.Name{Long: "long", Short: 'l'}, Group: "What is shown", Help: "many fields"},
-	{Name: opt.Name{Long: "name", Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "job names"},
-	{Name: opt.Name{Long: "ncpus", Short: 'I', Arg: opt.Required}, Group: "Which jobs", Meta: "N[-M]", Help: "on so many CPUs"},
-	{Name: opt.Name{Long: "nnodes", Short: 'i', Arg: opt.Required}, Group: "Which jobs", Meta: "N[-M]", Help: "on so many nodes"},
-	{Name: opt.Name{Long: "noconvert"}, Group: "What is shown", Help: "sizes as they are"},
+	{Name: opt.Name{Long: "long", Short: 'l'}, Group: "What is shown", Help: "show many fields"},
+	{Name: opt.Name{Long: "name", Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "jobs with these names"},
+	{Name: opt.Name{Long: "ncpus", Short: 'I', Arg: opt.Required}, Group: "Which jobs", Meta: "N[-M]",
+		Help: "jobs with this number of CPUs"},
+	{Name: opt.Name{Long: "nnodes", Short: 'i', Arg: opt.Required}, Group: "Which jobs", Meta: "N[-M]",
+		Help: "jobs with this number of nodes"},
+	{Name: opt.Name{Long: "noconvert"}, Group: "What is shown", Help: "do not convert sizes to other units"},
 	{Name: opt.Name{Long: "nodelist", Short: 'N', Arg: opt.Required}, Group: "Which jobs", Meta: "HOSTS",
 		Help: "jobs that ran on one of the nodes"},
 	{Name: opt.Name{Long: "noheader", Short: 'n'}, Group: "What is shown", Help: "no header"},
 	{Name: opt.Name{Long: "parsable", Short: 'p'}, Group: "What is shown", Help: "end each field with |"},
 	{Name: opt.Name{Long: "parsable2", Short: 'P'}, Group: "What is shown", Help: "separate fields with |"},
-	{Name: opt.Name{Long: "partition", Short: 'r', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "partitions"},
-	{Name: opt.Name{Long: "qos", Short: 'q', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "qualities of service"},
+	{Name: opt.Name{Long: "partition", Short: 'r', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "jobs in these partitions"},
+	{Name: opt.Name{Long: "qos", Short: 'q', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST",
+		Help: "jobs with these qualities of service"},
 	{Name: opt.Name{Long: "reason", Short: 'R', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST",
-		Help: "that waited for one of these"},
+		Help: "jobs that waited for one of these reasons"},
 	{Name: opt.Name{Long: "starttime", Short: 'S', Arg: opt.Required}, Group: "Which jobs", Meta: "TIME",
-		Help: "from TIME on: default midnight; with -s now, with -j ever"},
+		Help: "jobs from TIME on (default: midnight; with -s: now; with -j: any time)"},
 	{Name: opt.Name{Long: "state", Short: 's', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST",
-		Help: "in one of these states in the time: R,PD,S,CD,CA,F,TO,OOM,NF,PR,DL,BF,RQ"},
+		Help: "jobs in one of these states in the period: R,PD,S,CD,CA,F,TO,OOM,NF,PR,DL,BF,RQ"},
 	{Name: opt.Name{Long: "timelimit-max", Short: 'K', Arg: opt.Required}, Group: "Which jobs", Meta: "T",
-		Help: "with a time limit up to this one, beside -k"},
+		Help: "jobs with at most this time limit, together with -k"},
 	{Name: opt.Name{Long: "timelimit-min", Short: 'k', Arg: opt.Required}, Group: "Which jobs", Meta: "T",
-		Help: "with this time limit, or from it on"},
+		Help: "jobs with this time limit; with -K: at least this one"},
 	{Name: opt.Name{Long: "truncate", Short: 'T'}, Group: "What is shown", Help: "limit start and end to the period"},
 	{Name: opt.Name{Long: "uid", Arg: opt.Required, Canon: "user"}},
-	{Name: opt.Name{Long: "units", Arg: opt.Required}, Group: "What is shown", Meta: "KMGTP", Help: "sizes in this unit"},
+	{Name: opt.Name{Long: "units", Arg: opt.Required}, Group: "What is shown", Meta: "KMGTP", Help: "show sizes in this unit"},
 	{Name: opt.Name{Long: "usage"}, Help: "show a short help"},
 	{Name: opt.Name{Long: "use-local-uid", Short: 'U'}, Group: "Which jobs",
-		Help: "accepted, no effect: names of users are always those of this host"},
-	{Name: opt.Name{Long: "user", Short: 'u', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "users, by name or number"},
+		Help: "accepted, no effect: user names are always those of this host"},
+	{Name: opt.Name{Long: "user", Short: 'u', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST",
+		Help: "jobs of these users, by name or number"},
 	{Name: opt.Name{Long: "users", Arg: opt.Required, Canon: "user"}},
 	{Name: opt.Name{Long: "verbose", Short: 'v'}, Group: "What is shown", Help: "print the period"},
 	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
-	{Name: opt.Name{Long: "wckeys", Short: 'W', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "wckeys"},
+	{Name: opt.Name{Long: "wckeys", Short: 'W', Arg: opt.Required}, Group: "Which jobs", Meta: "LIST", Help: "jobs with these wckeys"},
 	{Name: opt.Name{Long: "whole-hetjob", Arg: opt.Optional}, Group: "What is shown", Meta: "yes|no",
 		Help: "accepted, no effect: there are no heterogeneous jobs"},
-	{Name: opt.Name{Long: "yaml", Arg: opt.Optional}, Group: "What is shown", Meta: "parser", Help: "the same as YAML"},
+	{Name: opt.Name{Long: "yaml", Arg: opt.Optional}, Group: "What is shown", Meta: "parser", Help: "print all data as YAML"},
 }
 
 // parse reads environment and command line.
@@ -263,7 +268,7 @@ func advised(env *command.Env, refusal error, hint string) error {
 func (o *options) file(env *command.Env, path string) error {
 	if _, err := os.Stat(path); err != nil {
 		fmt.Fprintf(env.Stderr, "%s is not a valid file\n", format.Escape(path))
-		env.Advise("-f reads a log of ended jobs; the columns are chosen by -o or --format")
+		env.Advise("-f reads a job completion log; select columns with -o or --format")
 	} else {
 		fmt.Fprintln(env.Stderr, "Slurm job completion is disabled")
 	}
@@ -288,7 +293,7 @@ func (o *options) groups(env *command.Env, value string) error {
 		gid, ok := passwd.GID(word)
 		if !ok {
 			return advised(env, env.Failf("Invalid group id: %s", format.Escape(word)),
-				"there is no such group here; write a name, or the number of a group")
+				"unknown group on this host; write the name or number of a group")
 		}
 		o.request.Gids = append(o.request.Gids, gid)
 	}
@@ -303,7 +308,7 @@ func (o *options) users(env *command.Env, value string) error {
 		}
 		if !ok {
 			return advised(env, env.Failf("Invalid user id: %s", format.Escape(word)),
-				"there is no such user here; write a login name, or the number of a user")
+				"unknown user on this host; write the login name or number of a user")
 		}
 		o.request.Uids = append(o.request.Uids, uid)
 	}

@@ -125,7 +125,7 @@ func Main(env *command.Env, args []string) int {
 		return env.Exit(err)
 	}
 	if len(words) == 0 {
-		env.Errorf("there is no interactive mode; say what to show, for instance: sacctmgr show user")
+		env.Errorf("there is no interactive mode; give a command, for instance: sacctmgr show user")
 		return 1
 	}
 	return m.verb(words[0], words[1:])
@@ -165,7 +165,7 @@ func (m *run) show(words []string) int {
 	case len(name) >= 2 && strings.HasPrefix("configuration", name):
 		return m.config()
 	case len(name) >= 2 && strings.HasPrefix("stats", name):
-		m.env.Errorf("there is no slurmdbd to have statistics of; use sdiag")
+		m.env.Errorf("there is no slurmdbd; use sdiag for statistics")
 		return 1
 	}
 	for _, e := range mgrEntities() {

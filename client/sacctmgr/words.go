@@ -202,7 +202,7 @@ func (o *order) sayIdle(env *command.Env) {
 		}
 	}
 	if len(idle) > 0 {
-		fmt.Fprintf(env.Stderr, "%s: stored, and without effect yet: %s\n", env.Name, strings.Join(idle, ", "))
+		fmt.Fprintf(env.Stderr, "%s: stored, but not enforced yet: %s\n", env.Name, strings.Join(idle, ", "))
 	}
 }
 

@@ -135,8 +135,8 @@ func (s *session) contain() error {
 		return nil
 	}
 	if !s.interactive {
-		return &opt.ValueError{Lines: []string{"options for containers have no meaning here: the command of salloc runs on this host, not in " +
-			"a container"}, Hint: "give them to srun in the allocation", Exit: 1}
+		return &opt.ValueError{Lines: []string{"salloc takes no container options: its command runs on this host, not in a " +
+			"container"}, Hint: "give them to srun in the allocation", Exit: 1}
 	}
 	s.argv = slices.Insert(s.argv, 1, opt.ContainerOptions(c)...)
 	s.req.Spec.RunIn = nil // it belongs to the step

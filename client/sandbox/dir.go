@@ -113,7 +113,7 @@ func existingDir(path string) (Dir, error) {
 		return "", fmt.Errorf("cannot use %s: it belongs to uid %d and you are uid %d; run this as its owner, or give another --dir",
 			path, st.Uid, os.Geteuid())
 	case info.Mode().Perm()&0o022 != 0:
-		return "", fmt.Errorf("cannot use %s: others may write to it (mode %#o); chmod go-w it, or give another --dir", path,
+		return "", fmt.Errorf("cannot use %s: others can write to it (mode %#o); chmod go-w it, or give another --dir", path,
 			info.Mode().Perm())
 	}
 	if err := checkParents(abs); err != nil {
@@ -164,7 +164,7 @@ func checkParents(abs string) error {
 			return fmt.Errorf("its parent directory %s belongs to uid %s, who could replace what root runs there; give another --dir", at, uid)
 		case info.Mode().Perm()&0o022 != 0 && !sticky:
 			return fmt.Errorf(
-				"others may write to its parent directory %s (mode %#o) and could replace what root runs there; give another --dir",
+				"others can write to its parent directory %s (mode %#o) and could replace what root runs there; give another --dir",
 				at, info.Mode().Perm())
 		}
 		if at == "/" {

@@ -78,9 +78,8 @@ func Down(ctx context.Context, o DownOptions) (*Stopped, error) {
 	case rec == nil && (o.Wipe || damage != nil):
 		return w.out,
 			fmt.Errorf(
-				"cannot tell what of %s was made for the cluster: its record %s is lost or damaged; none of it is running any more, and "+
-					"nothing was deleted. "+
-					"check what is in it, and delete it yourself", d, recordName)
+				"cannot wipe %s: the record %s, which tells what `sluice up` created, is lost or damaged; nothing runs there any more "+
+					"and nothing was deleted; check its contents and delete it yourself", d, recordName)
 	case rec == nil:
 		return w.out, nil
 	case o.Wipe:

@@ -67,7 +67,7 @@ func stopped(s *Stopped) string {
 		fmt.Fprintf(&b, ", and %s is wiped", s.Dir)
 	}
 	if len(s.Left) > 0 {
-		fmt.Fprintf(&b, "\nleft, because `sluice up` did not make it: %s", strings.Join(s.Left, ", "))
+		fmt.Fprintf(&b, "\nkept, because `sluice up` did not create it: %s", strings.Join(s.Left, ", "))
 	}
 	return b.String()
 }

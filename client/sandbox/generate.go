@@ -49,7 +49,7 @@ func shortHostname() (string, error) {
 func totalMemoryMiB() (int, error) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return 0, fmt.Errorf("cannot find how much memory there is: %w", err)
+		return 0, fmt.Errorf("cannot find the size of this machine's memory: %w", err)
 	}
 	for sc := bufio.NewScanner(bytes.NewReader(b)); sc.Scan(); {
 		if f := strings.Fields(sc.Text()); len(f) >= 2 && f[0] == "MemTotal:" {
@@ -57,7 +57,7 @@ func totalMemoryMiB() (int, error) {
 			return kib / 1024, err
 		}
 	}
-	return 0, errors.New("cannot find how much memory there is: /proc/meminfo has no MemTotal")
+	return 0, errors.New("cannot find the size of this machine's memory: /proc/meminfo has no MemTotal")
 }
 
 // MaxPretended bounds --pretend: each node is a connection, with descriptors on both sides.
@@ -70,7 +70,7 @@ func (d Dir) generate(n int, pretend bool) error {
 		return err
 	}
 	if strings.ContainsFunc(string(d), func(c rune) bool { return c == '"' || unicode.IsControl(c) }) {
-		return fmt.Errorf("cannot write %q into slurm.conf: it has no way to write quotes and control characters; give another --dir",
+		return fmt.Errorf("cannot write %q into slurm.conf, which cannot contain quotes and control characters; give another --dir",
 			string(d))
 	}
 	m, err := thisMachine()
@@ -87,7 +87,7 @@ func (d Dir) generate(n int, pretend bool) error {
 	}
 	who, err := user.Current()
 	if err != nil {
-		return fmt.Errorf("cannot find who you are: %w", err)
+		return fmt.Errorf("cannot look up the current user: %w", err)
 	}
 	cgroup := "# Cores are shared by all nodes of this machine, so jobs are not tied to some of them.\nConstrainCores=" + yesNo(n == 1) +
 		"\nConstrainRAMSpace=yes\nConstrainDevices=yes\n"
@@ -187,7 +187,7 @@ DefMemPerCPU=1024
 MaxArraySize=%d
 MaxJobCount=200000
 ReturnToService=2
-# None of these nodes exists; their hardware is what is said here.
+# These nodes are simulated, with the hardware defined here.
 NodeName=%s CPUs=64 Boards=1 SocketsPerBoard=2 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=256000 State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES DefaultTime=1:00:00 MaxTime=INFINITE State=UP
 `, n, d.clusterName(), m.hostname, port, user, user, quoted(d.state()), quoted(d.spool("%n")), quoted(d.log("ctld")), maxArraySize, names)
@@ -219,7 +219,7 @@ func freePorts(n int) (int, error) {
 			return base, nil
 		}
 	}
-	return 0, fmt.Errorf("cannot find %d free ports in a row between %d and %d", n, firstPort, lastPort)
+	return 0, fmt.Errorf("cannot find %d consecutive free ports between %d and %d", n, firstPort, lastPort)
 }
 
 func portsFree(base, n int) bool {

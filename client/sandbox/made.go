@@ -65,7 +65,7 @@ func (d Dir) remove(made []string, keep ...string) (left []string, err error) {
 	}
 	defer root.Close()
 	if info, err := root.Stat("."); err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
-		return nil, fmt.Errorf("cannot delete the cluster in %s: it no longer belongs to you", d)
+		return nil, fmt.Errorf("cannot delete the cluster in %s: the directory no longer belongs to you", d)
 	}
 	// The record and the lock go last, so that a command that was killed can be repeated.
 	order := slices.DeleteFunc(slices.Clone(made), func(name string) bool {

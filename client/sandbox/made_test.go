@@ -233,7 +233,7 @@ func TestRootKeepsOutOfFoldersThatUsersCanRename(t *testing.T) {
 	if err := os.Chmod(parent, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := existingDir(dir); err == nil || !strings.Contains(err.Error(), "others may write to its parent") {
+	if _, err := existingDir(dir); err == nil || !strings.Contains(err.Error(), "others can write to its parent") {
 		t.Errorf("in a folder that all may write to: %v", err)
 	}
 }

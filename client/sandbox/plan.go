@@ -41,7 +41,7 @@ func newPlan(d Dir, confPath string, pretend bool) (*plan, error) {
 	}
 	p := &plan{dir: d, conf: c, confPath: confPath, pretend: pretend}
 	if c.ClusterName == "" {
-		return nil, fmt.Errorf("cannot start the cluster: %s names none; add a line ClusterName=NAME", confPath)
+		return nil, fmt.Errorf("cannot start the cluster: %s has no ClusterName; add a line ClusterName=NAME", confPath)
 	}
 	if err := p.checkHosts(); err != nil {
 		return nil, err

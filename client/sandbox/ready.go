@@ -19,7 +19,7 @@ func (u *upper) wait(ctx context.Context) (remarks []string, err error) {
 	if limit == 0 {
 		limit = upTimeout + time.Duration(len(u.plan.nodes()))*nodeTimeout
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the time is over (%s)", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("timed out after %s", limit))
 	defer cancel()
 	last := "the controller has not answered yet"
 	slowest := 100*time.Millisecond + time.Duration(len(u.plan.nodes()))*100*time.Microsecond // long lists cost the controller time

@@ -44,8 +44,8 @@ func (d Dir) load() (*record, error) {
 	if err := json.Unmarshal(b, r); err != nil || r.Version < 1 || r.Version > recordVersion || r.Conf == "" {
 		return nil,
 			fmt.Errorf(
-				"cannot read the cluster's record %s: it is damaged or of another version; `sluice down --dir %s` stops the daemons, "+
-					"and another --dir leaves the directory alone",
+				"cannot read the cluster's record %s: it is damaged or of another version; stop the daemons with `sluice down --dir "+
+					"%s`, or give another --dir",
 				d.recordFile(), d)
 	}
 	if r.Version == 1 { // it had no list: these were always created

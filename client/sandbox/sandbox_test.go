@@ -147,7 +147,7 @@ func TestFoldersThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		open: "others may write to it",
+		open: "others can write to it",
 		file: "it is not a directory",
 		filepath.Join(t.TempDir(), strings.Repeat("deep/", 30)): "give a shorter --dir",
 	} {
@@ -211,7 +211,7 @@ func TestGeneratedForAnyFolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := dir.generate(1, false); err == nil || !strings.Contains(err.Error(), "no way to write quotes") {
+		if err := dir.generate(1, false); err == nil || !strings.Contains(err.Error(), "which cannot contain quotes") {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

@@ -95,7 +95,7 @@ func sweep(d Dir, cluster string, nodes []string) (killed int, err error) {
 			return len(all), nil
 		}
 		if time.Now().After(deadline) {
-			return len(all), fmt.Errorf("cannot clear away everything of the cluster in %s: left are %s", d, strings.Join(left, ", "))
+			return len(all), fmt.Errorf("cannot remove all leftovers of the cluster in %s: still there: %s", d, strings.Join(left, ", "))
 		}
 	}
 }

@@ -69,7 +69,7 @@ func Up(ctx context.Context, o UpOptions) (*Started, error) {
 		o.Dir = DefaultDir()
 	}
 	if o.Nodes != 0 && o.Conf != "" {
-		return nil, errors.New("cannot use --nodes together with --conf: the file says how many nodes there are")
+		return nil, errors.New("cannot use --nodes together with --conf: the file determines the number of nodes")
 	}
 	if err := o.readPretend(); err != nil {
 		return nil, err
@@ -184,7 +184,8 @@ func (u *upper) prepare() (err error) {
 	u.plan.gpus = u.rec.GPUs
 	u.plan.pretend = u.rec.Pretend
 	if was := u.rec.Cluster; was != "" && was != u.plan.conf.ClusterName {
-		return fmt.Errorf("cannot start cluster %s in %s: its state is of cluster %s; change ClusterName back, or give another --dir",
+		return fmt.Errorf("cannot start cluster %s in %s: the state there belongs to cluster %s; change ClusterName back, or give "+
+			"another --dir",
 			u.plan.conf.ClusterName, u.dir, was)
 	}
 	u.rec.Cluster = u.plan.conf.ClusterName
@@ -327,17 +328,17 @@ func realPath(conf string) (string, error) {
 }
 
 func (u *upper) instead() string {
-	return fmt.Sprintf("`sluice down --dir %s --wipe` removes it, and another --dir leaves it alone", u.dir)
+	return fmt.Sprintf("remove it with `sluice down --dir %s --wipe`, or give another --dir", u.dir)
 }
 
 // sameCluster rejects options for another cluster than that in the directory.
 func (u *upper) sameCluster() error {
 	instead := u.instead()
 	if u.o.pretended != 0 && !u.rec.Pretend {
-		return fmt.Errorf("cannot pretend nodes in %s: the cluster there has real ones; %s", u.dir, instead)
+		return fmt.Errorf("cannot simulate nodes in %s: the existing cluster there has real nodes; %s", u.dir, instead)
 	}
 	if u.o.GPUs != "" && u.o.GPUs != u.rec.GPUs {
-		return fmt.Errorf("cannot start a cluster with GPUs %s in %s: the one there has %s; %s", u.o.GPUs, u.dir,
+		return fmt.Errorf("cannot start a cluster with GPUs %s in %s: the existing cluster there has %s; %s", u.o.GPUs, u.dir,
 			cmp.Or(u.rec.GPUs, "those of the machine"), instead)
 	}
 	if u.o.Conf != "" {
@@ -346,7 +347,8 @@ func (u *upper) sameCluster() error {
 			return err
 		}
 		if path != u.rec.Conf {
-			return fmt.Errorf("cannot start a cluster of %s in %s: the one there is of %s; %s", path, u.dir, u.rec.Conf, instead)
+			return fmt.Errorf("cannot start a cluster of %s in %s: the existing cluster there uses %s; "+
+				"%s", path, u.dir, u.rec.Conf, instead)
 		}
 		return nil
 	}
@@ -355,9 +357,9 @@ func (u *upper) sameCluster() error {
 	case u.o.Nodes == 0 || u.o.Nodes == u.rec.Nodes:
 		return nil
 	case u.rec.Nodes == 0:
-		return fmt.Errorf("cannot start a cluster of %s in %s: the one there is of %s; %s", wanted, u.dir, u.rec.Conf, instead)
+		return fmt.Errorf("cannot start a cluster of %s in %s: the existing cluster there uses %s; %s", wanted, u.dir, u.rec.Conf, instead)
 	}
-	return fmt.Errorf("cannot start a cluster of %s in %s: the one there has %d; %s", wanted, u.dir, u.rec.Nodes, instead)
+	return fmt.Errorf("cannot start a cluster of %s in %s: the existing cluster there has %d; %s", wanted, u.dir, u.rec.Nodes, instead)
 }
 
 // start starts every daemon that is not running. Certificates come first: signing them creates the cluster's authority, which the
@@ -439,7 +441,7 @@ func (u *upper) claim(n *conf.Node) error {
 		err = os.Chmod(spool, 0o755) // whatever the umask
 	}
 	if err != nil {
-		return fmt.Errorf("cannot make the spool of node %s: %w", n.Name, err)
+		return fmt.Errorf("cannot create the spool directory of node %s: %w", n.Name, err)
 	}
 	if hasContent(filepath.Join(u.dir.tls(n.Name), "node.crt")) { // written last
 		return nil
@@ -451,7 +453,7 @@ func (u *upper) claim(n *conf.Node) error {
 	// wait: otherwise it could write a certificate of the deleted authority among those of the new one.
 	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{u.lock}, &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot make the certificate of node %s: %s (%w)", n.Name, strings.TrimSpace(string(out)), err)
+		return fmt.Errorf("cannot create the certificate of node %s: %s (%w)", n.Name, strings.TrimSpace(string(out)), err)
 	}
 	return nil
 }
@@ -565,13 +567,13 @@ func failed(c *child) error {
 }
 
 func (c *child) logEnd() string {
-	return "the end of " + c.log + ":\n" + indent(cmp.Or(tail(c.log, 12), "(its log is empty)"))
+	return "last lines of " + c.log + ":\n" + indent(cmp.Or(tail(c.log, 12), "(its log is empty)"))
 }
 
 func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }
 
 func interrupted(ctx context.Context) error {
-	return fmt.Errorf("cannot go on: %w", context.Cause(ctx))
+	return fmt.Errorf("interrupted: %w", context.Cause(ctx))
 }
 
 // kill kills processes that no daemon is left to end properly, for undo and Down.

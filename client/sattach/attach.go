@@ -215,7 +215,7 @@ func (a *attached) missing() (none bool) {
 	a.mu.Unlock()
 	a.allOnce.Do(func() { close(a.all) })
 	if len(names) > 0 {
-		a.env.Errorf("not connected within %s: %s; what runs there is not shown", connectWithin, strings.Join(names, ", "))
+		a.env.Errorf("not connected within %s: %s; the output of tasks there is not shown", connectWithin, strings.Join(names, ", "))
 	}
 	return none
 }
@@ -310,7 +310,7 @@ func (a *attached) Lost(node int, err error) {
 	a.mu.Unlock()
 	if news {
 		name := a.step.GetNodes()[node].GetNode()
-		a.env.Errorf("the connection to %s has ended: %v; what its tasks print is not shown any more", name, err)
+		a.env.Errorf("the connection to %s has ended: %v; the output of its tasks is no longer shown", name, err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

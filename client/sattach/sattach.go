@@ -126,7 +126,7 @@ func task(env *command.Env, option, value string) (int64, error) {
 func find(ctx context.Context, c *client.Client, id string) (*msg.StepRecord, error) {
 	want, err := jobid.Parse(id)
 	if err != nil || want.Step == jobid.StepNone {
-		return nil, &noStep{msg.CodeInvalidJobID, fmt.Sprintf("%.80q is no step: write 12.0 or 12_3.0, as squeue -s shows them", id)}
+		return nil, &noStep{msg.CodeInvalidJobID, fmt.Sprintf("%.80q is not a step id: write 12.0 or 12_3.0, as squeue -s shows them", id)}
 	}
 	made, err := view.StepsOf(ctx, c, &msg.JobsRequest{AllStates: true, Ids: []string{id}})
 	if err != nil {
@@ -139,7 +139,7 @@ func find(ctx context.Context, c *client.Client, id string) (*msg.StepRecord, er
 			}
 		}
 	}
-	missing := &noStep{msg.CodeInvalidJobID, fmt.Sprintf("there is no step %s that srun has made and that runs", id)}
+	missing := &noStep{msg.CodeInvalidJobID, fmt.Sprintf("there is no running step %s of srun", id)}
 	job, _, _ := strings.Cut(id, ".")
 	err = view.EachJob(ctx, c, &msg.JobsRequest{AllStates: true, Ids: []string{job}}, &format.Context{}, func(j *msg.JobRecord) {
 		if j.GetState() > msg.JobState_JOB_SUSPENDED {

@@ -137,7 +137,7 @@ func TestConnectionThatBreaks(t *testing.T) {
 	ctl := running()
 	ctl.Stepping.AttachedNode = func(n *clienttest.NodeConn, index int) { n.Bytes(stepwire.Out, uint32(index), []byte("part")) }
 	out, errs, exit := run(t, ctl, strings.NewReader(""), "7.0")
-	if out != "partpart" || exit != 1 || strings.Count(errs, "what its tasks print is not shown any more") != 2 {
+	if out != "partpart" || exit != 1 || strings.Count(errs, "the output of its tasks is no longer shown") != 2 {
 		t.Errorf("exit %d, %q, said %q", exit, out, errs)
 	}
 }

@@ -217,7 +217,7 @@ func (s *job) merge() error {
 		}
 		if len(rest) > 0 && opt.Separator(rest[0]) {
 			return &opt.ValueError{Lines: []string{"heterogeneous jobs are not supported"}, Exit: 1,
-				Hint: fmt.Sprintf("%s separates their components (%s): submit them as jobs of their own", rest[0], where)}
+				Hint: fmt.Sprintf("%s separates their components (%s): submit each component as its own job", rest[0], where)}
 		}
 		if len(rest) > 0 { // last, as in Slurm
 			return &opt.ValueError{Lines: []string{"Invalid directive found in batch script: " + rest[0]}, Exit: command.ExitUsage,

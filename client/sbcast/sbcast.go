@@ -229,7 +229,7 @@ func (s *sbcast) exit(err error) int {
 func (s *sbcast) find(ctx context.Context, to *bcast.Job) (exit int) {
 	s.job = strings.TrimSuffix(s.job, "+0") // valid for any job
 	if strings.Contains(s.job, "+") {
-		s.env.Errorf("--jobid=%s: there are no heterogeneous jobs here", s.job)
+		s.env.Errorf("--jobid=%s: heterogeneous jobs are not supported", s.job)
 		return exitFatal
 	}
 	id, bad := jobid.Parse(s.job)

@@ -101,7 +101,7 @@ func (c *cancellation) read(hits []opt.Hit, rest []string) error {
 		}
 		if slices.ContainsFunc(ids, func(id jobid.ID) bool { return id.Step != jobid.StepNone && id.Step >= jobid.StepInteractive }) {
 			return &opt.ValueError{Lines: []string{"Invalid job id " + word}, Exit: 1,
-				Hint: "scancel is for steps with a number; --batch signals the script of a job"}
+				Hint: "scancel only takes steps with a number; --batch signals the script of a job"}
 		}
 		for _, id := range ids {
 			c.steps = c.steps || id.Step != jobid.StepNone

@@ -21,7 +21,7 @@ func (c *control) setDebug(args []string) int {
 	if len(args) == 2 {
 		key, nodes, given := strings.Cut(args[1], "=")
 		if !given || !strings.EqualFold(key, "nodes") || nodes == "" {
-			return c.fail("too many arguments for keyword:setdebug", "behind the level only nodes=NODES is expected")
+			return c.fail("too many arguments for keyword:setdebug", "after the level only nodes=NODES is allowed")
 		}
 		req.Nodes = nodes
 	}

@@ -37,10 +37,11 @@ func keywords() []keyword {
 		{"delete", 3, 0, -1, (*control).remove, "delete ReservationName=NAME, PartitionName=NAME, NodeName=NODES"},
 		{"ping", 3, 0, 0, (*control).ping, "ping: check that the controller answers"},
 		{"reconfigure", 3, 0, -1, (*control).reconfigure,
-			"reconfigure [--dry-run] [--force]: reread the configuration; only show the changes; even if running jobs are lost"},
+			"reconfigure [--dry-run] [--force]: reread the configuration; --dry-run only shows the changes, --force applies them even " +
+				"if running jobs are lost"},
 		{"shutdown", 8, 0, 1, (*control).shutdown,
 			"shutdown [slurmctld|controller]: stop the controller and all node daemons, or the controller alone; jobs keep running"},
-		{"wait_job", 2, 1, 1, (*control).waitJob, "wait_job JOB: return when its nodes are ready"},
+		{"wait_job", 2, 1, 1, (*control).waitJob, "wait_job JOB: wait until its nodes are ready"},
 		{"write", 5, 1, 3, (*control).write, "write batch_script JOB [FILE|-]: save the script of a job; write config [FILE|-]"},
 		{"completing", 2, 0, 0, (*control).completing, "completing: list completing jobs"},
 		{"errnumstr", 2, 1, 1, (*control).errnumstr, "errnumstr NUMBER: text of a Slurm error number"},
@@ -58,7 +59,7 @@ func keywords() []keyword {
 		{"cancel_reboot", 3, 0, 1, (*control).cancelReboot, "cancel_reboot NODES: cancel reboots that have not begun"},
 		{"cluster", 2, 1, 1, (*control).otherCluster, ""},
 		{"fsdampeningfactor", 1, 1, -1, no("fsdampeningfactor"), ""},
-		{"listjobs", 5, 0, 1, (*control).listJobsHere, "listjobs, liststeps: what runs on this host"},
+		{"listjobs", 5, 0, 1, (*control).listJobsHere, "listjobs, liststeps: list the jobs or steps on this host"},
 		{"listpids", 5, 0, 2, (*control).listPids, "listpids [JOB[.STEP]] [NODE]: processes of jobs on this host"},
 		{"liststeps", 5, 0, 1, (*control).listSteps, ""},
 		{"notify", 1, 1, -1, (*control).notify, "notify JOB MESSAGE: write into the standard error of a running job"},
@@ -98,7 +99,7 @@ var Options = [...]command.Option{
 // Page describes scontrol.
 func Page() command.Page {
 	var verbs strings.Builder
-	verbs.WriteString("JOBS is a list of job ids by commas, or jobname=NAME; beginnings of the words are enough.\n\n")
+	verbs.WriteString("JOBS is a list of job ids separated by commas, or jobname=NAME. Keywords can be abbreviated.\n\n")
 	for _, k := range keywords() {
 		if k.help != "" {
 			verbs.WriteString("  " + k.help + "\n")

@@ -83,7 +83,7 @@ func leftAlone(list []*msg.JobOutcome) error {
 	}
 	p := *list[0].GetProblem()
 	if p.Hint == "" {
-		p.Hint = "all but " + hostlist.Fold(names) + " were updated"
+		p.Hint = "all nodes except " + hostlist.Fold(names) + " were updated"
 	}
 	return &wire.Refusal{Problem: &p}
 }

@@ -18,7 +18,8 @@ import (
 // where scripts may check for that, and the alternative.
 
 func (c *control) token([]string) int {
-	return c.fail("Error fetching token", "Sluice has no tokens: the kernel says who is at the other end of the controller's socket")
+	return c.fail("Error fetching token", "Sluice uses no authentication tokens: the kernel identifies the callers of the controller's "+
+		"socket")
 }
 
 func (c *control) takeover(args []string) int {
@@ -29,7 +30,7 @@ func (c *control) takeover(args []string) int {
 		return c.fail("takeover: invalid backup controller index ("+format.Escape(args[0])+")", "there is one controller")
 	}
 	return c.fail("slurm_takeover error: Requested operation is presently disabled",
-		"there is one controller; start it again where its StateSaveLocation is")
+		"there is only one controller; start it on a host that has its StateSaveLocation")
 }
 
 func (c *control) schedLogLevel(args []string) int {
@@ -37,7 +38,7 @@ func (c *control) schedLogLevel(args []string) int {
 		return c.fail("invalid schedlog level: " + format.Escape(args[0]))
 	}
 	return c.fail("slurm_set_schedlog_level error: Requested operation is presently disabled",
-		"sdiag has the scheduler's counters, sluice explain JOB its reasons")
+		"use sdiag for the scheduler's counters, sluice explain JOB for its reasons")
 }
 
 func (c *control) otherCluster(args []string) int {

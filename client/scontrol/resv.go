@@ -104,7 +104,7 @@ func (r *resvRequest) parse(args []string) (ok bool, exit int) {
 		case !given:
 			return false, r.refuse("", "Misformatted parameter '"+word+"', most options have a parameter after '='.")
 		case name == "":
-			return false, r.refuse("", "Unknown parameter "+word+".", "what can be set: "+r.known())
+			return false, r.refuse("", "Unknown parameter "+word+".", "can be set: "+r.known())
 		case name == "ReservationName":
 			r.req.Name = value
 			continue
@@ -156,7 +156,7 @@ func (r *resvRequest) check(word, name, add, value string) (ok bool, exit int) {
 	case "Duration":
 		minutes, err := timespec.ParseMinutes(value)
 		if err != nil || minutes == 0 {
-			return false, r.refuse("", "Invalid duration "+word+".", reasonsOf(err, "a reservation lasts a minute at least")...)
+			return false, r.refuse("", "Invalid duration "+word+".", reasonsOf(err, "a reservation must last at least a minute")...)
 		}
 		if r.durationS = minutes * 60; minutes == timespec.Unlimited {
 			r.durationS = 0
@@ -180,7 +180,7 @@ func (r *resvRequest) check(word, name, add, value string) (ok bool, exit int) {
 	case "TRES":
 		if unknown := unknownTRES(value); unknown != "" {
 			return false, r.refuseLines("scontrol: error: couldn't identify configured TRES '"+unknown+"'",
-				"a reservation is of cpu, node, license/NAME, gres/gpu and gres/gpu:TYPE")
+				"a reservation can contain cpu, node, license/NAME, gres/gpu and gres/gpu:TYPE")
 		}
 	case "CoreCnt", "CoreCount":
 		for _, n := range strings.Split(value, ",") {

@@ -344,7 +344,7 @@ func (c *control) reconfigure(args []string) int {
 			req.Force = true
 		default:
 			if strings.HasPrefix(a, "-") {
-				return c.failf("reconfigure has no option %s; there are %s and %s", a, dryRun, force)
+				return c.failf("unknown option %s of reconfigure; options are %s and %s", a, dryRun, force)
 			}
 		}
 	}

@@ -34,7 +34,7 @@ func (c *control) updateStep(subject pair, rest []pair) int {
 		return c.fail("Invalid StepID parameter: "+subject.word, "Request aborted")
 	case id.Step == jobid.StepBatch || id.Step == jobid.StepExtern:
 		return c.fail("slurm_update error: Requested operation not supported on this system",
-			"the script has the time limit of its job: scontrol update jobid="+strings.Split(req.Id, ".")[0]+" timelimit=…")
+			"the batch script has the time limit of its job: scontrol update jobid="+strings.Split(req.Id, ".")[0]+" timelimit=…")
 	}
 	conn, err := c.dial()
 	if err != nil {

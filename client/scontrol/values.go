@@ -54,15 +54,15 @@ func jobValue(now time.Time, key, value string) (send string, refusal []string) 
 		}
 	case "Requeue":
 		if value != "0" && value != "1" {
-			return "", []string{invalid, "scontrol: error: say 1 or 0"}
+			return "", []string{invalid, "scontrol: error: use 1 or 0"}
 		}
 	case "OverSubscribe", "Shared", "Contiguous":
 		if !yesOrNo(value) {
-			return "", []string{invalid, "scontrol: error: say YES or NO"}
+			return "", []string{invalid, "scontrol: error: use YES or NO"}
 		}
 	case "Reboot":
 		if !yesOrNo(value) {
-			return "", []string{"scontrol: error: Invalid reboot value: " + value, "scontrol: error: say YES or NO"}
+			return "", []string{"scontrol: error: Invalid reboot value: " + value, "scontrol: error: use YES or NO"}
 		}
 	case "DelayBoot":
 		if _, err := timespec.ParseMinutes(value); err != nil {

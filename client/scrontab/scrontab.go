@@ -277,12 +277,12 @@ func (r *run) put(text string) *cronFault {
 }
 
 // example is the initial content of the editor if there is no crontab. It consists of comments.
-const example = `# Each line that is no comment is an entry: a job that waits until its time, runs, and waits for the next time.
+const example = `# Each line that is not a comment is an entry: a job that waits until its time, runs, and waits for the next time.
 # An entry has a time and a command:
 #
 #   minute (0-59) | hour (0-23) | day of month (1-31) | month (1-12 or jan-dec) | day of week (0-7 or sun-sat; 0 and 7 are Sunday)
 #
-# or one of @hourly, @daily, @weekly, @monthly, @yearly in place of these five. "*" is any value, "*/10" every tenth, "1-5" a range,
+# or one of @hourly, @daily, @weekly, @monthly, @yearly instead of these five. "*" is any value, "*/10" every tenth, "1-5" a range,
 # "8,12,16" a list. Lines with #SCRON hold options of sbatch for the next entry; NAME=value sets a variable for the entries below it.
 #
 # A job on working days at 6:30, with ten minutes and one gigabyte; remove the leading "# " to use it:
@@ -299,7 +299,7 @@ func (r *run) edit() int {
 	}
 	dir, err := os.MkdirTemp("", "scrontab-")
 	if err != nil {
-		r.env.Errorf("cannot make a file to edit: %v", err)
+		r.env.Errorf("cannot create a temporary file: %v", err)
 		return 1
 	}
 	defer os.RemoveAll(dir)

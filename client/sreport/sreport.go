@@ -22,17 +22,17 @@ import (
 
 // Options are the command line of sreport(1).
 var Options = [...]command.Option{
-	{Name: opt.Name{Long: "all_clusters", Short: 'a'}, Help: "the same as without: there is one cluster"},
+	{Name: opt.Name{Long: "all_clusters", Short: 'a'}, Help: "accepted, no effect: there is one cluster"},
 	{Name: opt.Name{Long: "noheader", Short: 'n'}, Help: "no header"},
 	{Name: opt.Name{Long: "parsable", Short: 'p'}, Help: "end each field with |"},
 	{Name: opt.Name{Long: "parsable2", Short: 'P'}, Help: "separate fields with |"},
 	{Name: opt.Name{Short: 't', Arg: opt.Required, Long: "time_format"}, Meta: "FORMAT",
 		Help: "Seconds, Minutes (default), Hours, Percent, SecPer, MinPer or HourPer"},
 	{Name: opt.Name{Long: "tres", Short: 'T', Arg: opt.Required}, Meta: "LIST", Help: `resources, "cpu,gres/gpu", or ALL (default cpu)`},
-	{Name: opt.Name{Long: "quiet", Short: 'Q'}, Help: "accepted"},
-	{Name: opt.Name{Long: "verbose", Short: 'v'}, Help: "accepted"},
-	{Name: opt.Name{Long: "local"}, Help: "accepted"},
-	{Name: opt.Name{Long: "federation"}, Help: "accepted"},
+	{Name: opt.Name{Long: "quiet", Short: 'Q'}, Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "verbose", Short: 'v'}, Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "local"}, Help: "accepted, no effect"},
+	{Name: opt.Name{Long: "federation"}, Help: "accepted, no effect"},
 	{Name: opt.Name{Long: "version", Short: 'V'}, Help: "show the version"},
 	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this text"},
 	{Name: opt.Name{Long: "usage"}, Help: "show this text"},
@@ -92,7 +92,7 @@ func Main(env *command.Env, args []string) int {
 		}
 	}
 	if len(words) == 0 {
-		env.Errorf("there is no interactive mode; say which report, for instance: sreport user top")
+		env.Errorf("there is no interactive mode; name a report, for instance: sreport user top")
 		return 1
 	}
 	return r.command(words)
@@ -113,7 +113,7 @@ func (r *report) set(name, value string) error {
 	case "time_format":
 		u, ok := unitsOf(value)
 		if !ok {
-			fmt.Fprintf(r.env.Stderr, "unknown time format %s; there are Seconds, Minutes, Hours, Percent, SecPer, MinPer and HourPer\n",
+			fmt.Fprintf(r.env.Stderr, "unknown time format %s; use Seconds, Minutes, Hours, Percent, SecPer, MinPer or HourPer\n",
 				format.Escape(value))
 			return command.ExitCode(1)
 		}
@@ -138,7 +138,7 @@ func (r *report) command(words []string) int {
 	case called(first, "user"):
 		return r.of(words, "user", userReports)
 	case called(first, "job"), called(first, "reservation"):
-		r.env.Errorf("%s reports are not there; sacct has the jobs: sacct -a -X -S START -E END -o jobid,account,alloccpus,elapsedraw",
+		r.env.Errorf("%s reports are not supported; use sacct: sacct -a -X -S START -E END -o jobid,account,alloccpus,elapsedraw",
 			format.Escape(first))
 		return 1
 	case called(first, "version"):
@@ -255,7 +255,7 @@ func (r *report) conditions(words []string) error {
 		case has && called(key, "topcount") && len(key) > 1:
 			n, err := strconv.Atoi(value)
 			if err != nil || n < 0 {
-				return r.env.Failf("topcount=%s is no number of users", format.Escape(value))
+				return r.env.Failf("topcount=%s is not a number of users", format.Escape(value))
 			}
 			r.top = n
 		default:

@@ -32,12 +32,12 @@ func (r *run) checkBcast() error {
 	}
 	if r.req.Spec.RunIn != nil {
 		return &opt.ValueError{Lines: []string{"--bcast is not supported with containers"}, Exit: 1,
-			Hint: "the copy lies on the node, not in the container: sbcast it to a directory in --container-mounts"}
+			Hint: "the copy is on the node, not in the container: use sbcast to a directory of --container-mounts"}
 	}
 	path, ok := findProgram(r.argv[0], r.env.Getenv("PATH"), r.req.Dir)
 	if !ok {
 		return &opt.ValueError{Lines: []string{"Can not execute " + r.argv[0]}, Fatal: true, Exit: 1,
-			Hint: "--bcast copies a program that is executable here"}
+			Hint: "--bcast copies a program that this host can execute"}
 	}
 	r.bcast.source = path
 	return nil

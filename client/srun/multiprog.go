@@ -32,7 +32,7 @@ func readPrograms(dir, path string, more []string, tasks uint32) ([]program, err
 		return nil, &opt.ValueError{Lines: []string{what + path}, Hint: err.Error(), Exit: 1}
 	}
 	if len(data) > mostProgram {
-		return nil, fmt.Errorf("%s has %d bytes, and may have %d", path, len(data), mostProgram)
+		return nil, fmt.Errorf("%s has %d bytes, the limit is %d", path, len(data), mostProgram)
 	}
 	return parsePrograms(path, data, more, tasks)
 }
@@ -84,7 +84,7 @@ func programLine(path string, n int, line string, more []string, owner []int, ar
 	}
 	list, err := rankList(ranks, owner)
 	if err != nil {
-		return invalid(err.Error(), "ranks are numbers and ranges, as in 0,4-6, or * for all that are left")
+		return invalid(err.Error(), "write ranks as numbers and ranges, as in 0,4-6, or * for the remaining ranks")
 	}
 	words := splitWords(command)
 	if len(words) == 0 {
@@ -98,7 +98,7 @@ func programLine(path string, n int, line string, more []string, owner []int, ar
 			offset = int(rank)
 		}
 		if owner[rank] != 0 {
-			return invalid(fmt.Sprintf("Duplicate record for task %d", rank), fmt.Sprintf("it is in line %d as well", owner[rank]))
+			return invalid(fmt.Sprintf("Duplicate record for task %d", rank), fmt.Sprintf("it is also in line %d", owner[rank]))
 		}
 		owner[rank], argv[rank] = n, expanded(words, rank, offset)
 	}

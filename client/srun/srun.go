@@ -133,7 +133,7 @@ func (r *run) check() error {
 	}
 	if len(r.argv) == 0 {
 		return &opt.ValueError{Lines: []string{"No command given to execute."}, Exit: 1, Fatal: true,
-			Hint: "name the program and its arguments behind srun's options"}
+			Hint: "name the program and its arguments after srun's options"}
 	}
 	if err := r.checkRelative(); err != nil {
 		return err
@@ -158,7 +158,7 @@ func (r *run) check() error {
 	}
 	if s := r.req.Spec; r.req.Run.Pty && s.StdIn+s.StdOut+s.StdErr != "" {
 		return &opt.ValueError{Lines: []string{"--error/--input/--output are incompatible with --pty"}, Exit: 1,
-			Hint: "the terminal is all of them"}
+			Hint: "with --pty all three are the terminal"}
 	}
 	if _, ok := terminal.Of(r.env.Stdin); r.req.Run.Pty && !ok {
 		r.env.Errorf("ioctl(TIOCGWINSZ): Inappropriate ioctl for device")

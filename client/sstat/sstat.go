@@ -32,13 +32,13 @@ type options struct {
 
 // Options are the command line of sstat(1).
 var Options = [...]command.Option{
-	{Name: opt.Name{Long: "allsteps", Short: 'a'}, Help: "all steps of each job"},
+	{Name: opt.Name{Long: "allsteps", Short: 'a'}, Help: "show all steps of each job"},
 	{Name: opt.Name{Long: "helpformat", Short: 'e'}, Help: "list the fields"},
 	{Name: opt.Name{Long: "help", Short: 'h'}, Help: "show this help"},
 	{Name: opt.Name{Long: "pidformat", Short: 'i'}, Help: "JobID, Nodelist, Pids"},
 	{Name: opt.Name{Long: "jobs", Short: 'j', Arg: opt.Required}, Meta: "LIST", Help: "12, 12.batch, 12_3.batch"},
 	{Name: opt.Name{Long: "noheader", Short: 'n'}, Help: "no header"},
-	{Name: opt.Name{Long: "noconvert"}, Help: "sizes as they are"},
+	{Name: opt.Name{Long: "noconvert"}, Help: "do not convert sizes to larger units"},
 	{Name: opt.Name{Long: "format", Short: 'o', Arg: opt.Required}, Meta: "FIELDS", Help: "FIELD[%[-]WIDTH],…"},
 	{Name: opt.Name{Long: "fields", Arg: opt.Required, Canon: "format"}},
 	{Name: opt.Name{Long: "parsable", Short: 'p'}, Help: "end each field with |"},

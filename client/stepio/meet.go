@@ -67,7 +67,7 @@ func (m *meeting) close() {
 // meet reads a node's second connection to its end. After that no fence can complete.
 func (s *Session) meet(g *guest, r *bufio.Reader) {
 	err := s.meeting.serve(s, g, r)
-	text := fmt.Sprintf("node %s takes part no more", s.step.GetNodes()[g.node].GetNode())
+	text := fmt.Sprintf("node %s no longer takes part in the step", s.step.GetNodes()[g.node].GetNode())
 	if !s.nodes[g.node].ended.Load() {
 		text += ": " + err.Error()
 	}

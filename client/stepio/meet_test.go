@@ -202,7 +202,7 @@ func TestMeetingWithoutAll(t *testing.T) {
 	hosts[0].fence("a", "b")
 	hosts[1].meet.Close()
 	for _, h := range []*host{hosts[0], hosts[2]} {
-		if _, failed := h.spread(); !strings.Contains(failed, "node n1 takes part no more") {
+		if _, failed := h.spread(); !strings.Contains(failed, "node n1 no longer takes part in the step") {
 			t.Errorf("%q", failed)
 		}
 	}

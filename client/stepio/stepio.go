@@ -90,7 +90,7 @@ func New(l *Listener, step *msg.StepRecord, work *msg.StepWork, out *Output, wat
 	s := &Session{step: step, work: work.AppendTo(nil), out: out, watch: watch, listen: l, config: config,
 		pending: make(chan struct{}, strangers), early: map[net.Conn]bool{}}
 	if len(s.work) > stepwire.MaxWork {
-		return nil, fmt.Errorf("command and environment have %d bytes, and may have %d", len(s.work), stepwire.MaxWork)
+		return nil, fmt.Errorf("command and environment have %d bytes, the limit is %d", len(s.work), stepwire.MaxWork)
 	}
 	for i := range step.GetNodes() {
 		s.nodes = append(s.nodes, &peer{index: i})
@@ -319,7 +319,7 @@ func (s *Session) frame(p *peer, h stepwire.Header, payload []byte) error {
 func (s *Session) print(h stepwire.Header, payload []byte) error {
 	stderr := h.Kind == stepwire.Err
 	if h.Task >= s.step.GetNumTasks() {
-		return fmt.Errorf("output of task %d, and there are %d", h.Task, s.step.GetNumTasks())
+		return fmt.Errorf("output of task %d, but the step has %d tasks", h.Task, s.step.GetNumTasks())
 	}
 	var err error
 	if len(payload) > 0 {

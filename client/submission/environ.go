@@ -198,7 +198,7 @@ func (e *Environment) Check() error {
 	if len(e.Vars) > MaxEnvVars || total > MaxEnvBytes {
 		return &opt.ValueError{Lines: []string{"Batch job submission failed: Job script or environment too large"}, Exit: 1,
 			Hint: fmt.Sprintf(
-				"the environment has %d variables with %d bytes, and may have %d with %d; --export=NONE or --export=NAME,… sends less",
+				"the environment has %d variables with %d bytes, the limit is %d with %d; --export=NONE or --export=NAME,… sends less",
 				len(e.Vars), total, MaxEnvVars, MaxEnvBytes)}
 	}
 	return nil

@@ -36,7 +36,7 @@ func (e *TimeoutError) Phrase() string { return "Socket timed out on send/recv o
 
 // Diagnosis names the socket and probable causes.
 func (e *TimeoutError) Diagnosis() string {
-	return fmt.Sprintf("socket %s: sluice-ctld has said nothing for %v (MessageTimeout); it has been stopped, or its machine is overloaded",
+	return fmt.Sprintf("socket %s: sluice-ctld has not answered for %v (MessageTimeout); it is suspended, or its machine is overloaded",
 		e.Socket, e.After)
 }
 

@@ -217,7 +217,7 @@ func (x *Exchange) Next() (string, error) {
 func (x *Exchange) sendFrame(kind, flags byte, frame []byte) error {
 	length := len(frame) - headerBytes
 	if length > messageBytes {
-		return fmt.Errorf("cannot send a message of %d bytes: the controller takes %d", length, messageBytes)
+		return fmt.Errorf("cannot send a message of %d bytes: the controller accepts at most %d", length, messageBytes)
 	}
 	binary.BigEndian.PutUint32(frame, uint32(length))
 	binary.BigEndian.PutUint32(frame[4:], x.conn.stream)
@@ -338,11 +338,11 @@ func (e *ConnectError) advice() string {
 			"the right cluster?"
 	case errors.Is(e.Err, syscall.ECONNREFUSED):
 		if filepath.Base(e.Socket) == "relay.sock" {
-			return "nobody listens on it; sluice-noded, which connects this host with the controller, has stopped: " + e.remedy()
+			return "no process listens on it; sluice-noded, which connects this host with the controller, has stopped: " + e.remedy()
 		}
-		return "nobody listens on it; sluice-ctld has stopped: " + e.remedy()
+		return "no process listens on it; sluice-ctld has stopped: " + e.remedy()
 	case errors.Is(e.Err, syscall.EAGAIN):
-		return fmt.Sprintf("no connection within %d seconds; sluice-ctld has been stopped, or its machine is overloaded", ConnectTimeoutS)
+		return fmt.Sprintf("no connection within %d seconds; sluice-ctld is suspended, or its machine is overloaded", ConnectTimeoutS)
 	case errors.Is(e.Err, os.ErrPermission):
 		return "permission denied; ask your administrator for access to the socket"
 	}

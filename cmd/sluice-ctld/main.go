@@ -48,22 +48,22 @@ func main() {
 			&cli.StringFlag{Name: "socket", Usage: "`PATH` of the Unix socket for commands (default: /run/sluice/<ClusterName>/ctld.sock)"},
 			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` for the node daemons (default: all addresses, SlurmctldPort)"},
 			&cli.StringFlag{Name: "metrics", Value: ctld.DefaultMetrics,
-				Usage: "serve metrics for Prometheus on `ADDR:PORT` where slurm.conf " +
-					"has no MetricsParameters=listen=; none: nowhere"},
-			&cli.StringFlag{Name: "metrics-tokens", Usage: "`FILE` with the tokens that open metrics, one a line, readable by SlurmUser " +
-				"alone, where slurm.conf has no MetricsParameters=tokens="},
+				Usage: "serve metrics for Prometheus on `ADDR:PORT`, unless slurm.conf has MetricsParameters=listen=; none: do not " +
+					"serve them"},
+			&cli.StringFlag{Name: "metrics-tokens", Usage: "`FILE` with the tokens for reading metrics, one per line, readable only by " +
+				"SlurmUser; unless slurm.conf has MetricsParameters=tokens="},
 			&cli.DurationFlag{Name: "certificate-life", Value: ca.HostLife,
-				Usage: "how long the certificates of hosts that join are good, as `TIME` like 240h; hosts renew them after two thirds"},
+				Usage: "validity of the certificates of hosts that join, a `TIME` such as 240h; hosts renew them after two thirds of it"},
 			&cli.StringFlag{Name: "log", Aliases: []string{"L"},
 				Usage: "append the log to `FILE` (default: SlurmctldLogFile, or standard error)"},
 			&cli.StringFlag{Name: "pid-file",
-				Usage: "write the process id to `FILE`; none: nowhere (default: SlurmctldPidFile, where slurm.conf has it)"},
+				Usage: "write the process id to `FILE`; none: no file (default: SlurmctldPidFile, if slurm.conf sets it)"},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Count: &verbose,
-				Usage: "log more than SlurmctldDebug says; -vv logs everything"},
+				Usage: "log more than SlurmctldDebug sets; -vv logs everything"},
 			&cli.IntFlag{Name: "nice", Aliases: []string{"n"}, Usage: "run with this nice `VALUE`, -20 to 19"},
 			&cli.BoolFlag{Name: "clear", Aliases: []string{"c"}, Hidden: true},
-			&cli.BoolFlag{Name: "D", Usage: "stay in the foreground, as it always does " +
-				"(-d, -i, -r, -R and -s of slurmctld(8) have no effect either)"},
+			&cli.BoolFlag{Name: "D", Usage: "no effect: it always stays in the foreground (also no effect: -d, -i, -r, -R and -s of " +
+				"slurmctld(8))"},
 			&cli.BoolFlag{Name: "d", Hidden: true}, &cli.BoolFlag{Name: "i", Hidden: true}, &cli.BoolFlag{Name: "r", Hidden: true},
 			&cli.BoolFlag{Name: "R", Hidden: true}, &cli.BoolFlag{Name: "s", Hidden: true},
 		},
@@ -85,21 +85,23 @@ func main() {
 					&cli.BoolFlag{Name: "any-node", Usage: "allow a node that is not (yet) in slurm.conf"}},
 				Action: issue},
 			{Name: "authority", Usage: "show, renew or replace the cluster's certificate authority",
-				Description: "Whoever has its key can pose as any host: replace it when somebody may have read it. To replace it, run\n" +
-					"--replace and scontrol reconfigure: a new one signs from then on, hosts renew and know both. When\n" +
-					"sluice certs shows none of the old one in use any more, run --drop-old and scontrol reconfigure again.\n\n" +
+				Description: "Anybody who has its key can pose as any host: replace the authority if the key may have been read. To " +
+					"replace it,\nrun --replace and scontrol reconfigure: the new authority signs, hosts trust both and renew their " +
+					"certificates. When\nsluice certs shows none of the old authority in use, run --drop-old and scontrol reconfigure " +
+					"again.\n\n" +
 					"Example:\n   sluice-ctld --conf /etc/slurm/slurm.conf authority --replace",
 				Flags: []cli.Flag{state,
-					&cli.BoolFlag{Name: "replace", Usage: "begin to replace it by a new one"},
-					&cli.BoolFlag{Name: "drop-old", Usage: "end that: the old one is not accepted any more"},
-					&cli.BoolFlag{Name: "extend", Usage: "make it good for another ten years, with the same key"}},
+					&cli.BoolFlag{Name: "replace", Usage: "start the replacement: create a new authority, which signs from then on"},
+					&cli.BoolFlag{Name: "drop-old", Usage: "finish the replacement: the old authority is no longer accepted"},
+					&cli.BoolFlag{Name: "extend", Usage: "extend its validity by ten years, with the same key"}},
 				Action: authority},
 			{Name: "restore", Usage: "replace a damaged database with the newest good backup",
-				Description: "The controller must not be running, here or on another host that SlurmctldHost names. The database that is\n" +
-					"replaced is kept. Hosts follow the restored controller, and from then on none with an earlier state.\n\nExample:\n   " +
+				Description: "The controller must not be running, neither here nor on another host in SlurmctldHost. The replaced " +
+					"database is\nkept. Hosts follow the restored controller, and from then on refuse a controller with an earlier " +
+					"state.\n\nExample:\n   " +
 					"sluice-ctld --conf /etc/slurm/slurm.conf restore",
 				Flags: []cli.Flag{state, &cli.StringFlag{Name: "from", Usage: "backup `FILE` to use (default: the newest good one)"},
-					&cli.BoolFlag{Name: "others-off", Usage: "do not ask whether the controllers on other hosts are off"}},
+					&cli.BoolFlag{Name: "others-off", Usage: "do not check that the controllers on other hosts are stopped"}},
 				Action: restore},
 		},
 	}
@@ -126,7 +128,7 @@ func run(c *cli.Context) error {
 	err = inherit.Spare(spared)
 	log := slog.New(ctld.NewLogHandler(logs.Handler(slog.LevelDebug), logs.Syslog()))
 	if err != nil {
-		log.Info("the controller is not spared when the memory of this machine runs out", "err", err)
+		log.Info("cannot protect the controller from the kernel's out-of-memory killer", "err", err)
 	}
 	if err := obey(c, log); err != nil {
 		return err
@@ -183,7 +185,7 @@ func issue(c *cli.Context) error {
 	case "monitor":
 		role, what = mtls.RoleMonitor, "monitoring program"
 	default:
-		return fmt.Errorf("cannot issue a certificate: --role=%s is none of compute, login and monitor", c.String("role"))
+		return fmt.Errorf("cannot issue a certificate: unknown role %s; --role takes compute, login or monitor", c.String("role"))
 	}
 	dir, err := needState(c)
 	if err == nil && role == mtls.RoleNode {
@@ -202,7 +204,7 @@ func issue(c *cli.Context) error {
 func authority(c *cli.Context) error {
 	replace, drop, extend := c.Bool("replace"), c.Bool("drop-old"), c.Bool("extend")
 	if replace && (drop || extend) || drop && extend {
-		return errors.New("give one of --replace, --drop-old and --extend")
+		return errors.New("--replace, --drop-old and --extend are mutually exclusive")
 	}
 	dir, err := needState(c)
 	if err != nil {
@@ -224,8 +226,8 @@ func checkNode(c *cli.Context, state string) error {
 		return err
 	} else if err != nil || !named && filepath.Clean(cfg.StateSaveLocation) != filepath.Clean(state) {
 		fmt.Fprintf(os.Stderr,
-			"sluice-ctld: note: there is no slurm.conf for this state directory to look up node %s in; give it: sluice-ctld --conf FILE "+
-				"issue …\n", c.String("node"))
+			"sluice-ctld: note: node %s was not checked: found no slurm.conf for this state directory; to check it: sluice-ctld --conf "+
+				"FILE issue …\n", c.String("node"))
 		return nil
 	}
 	if _, ok := cfg.Node(c.String("node")); !ok {
@@ -243,7 +245,7 @@ func restore(c *cli.Context) error {
 	if !c.Bool("others-off") {
 		cfg, err := conf.Load(c.String("conf"), conf.Options{})
 		if err != nil {
-			fmt.Fprintf(os.Stderr, "sluice-ctld: note: make sure that no other controller has this state, nobody is asked: %v\n", err)
+			fmt.Fprintf(os.Stderr, "sluice-ctld: note: make sure that no other controller uses this state; this was not checked: %v\n", err)
 		} else if err := ctld.OthersAreOff(cfg); err != nil {
 			return err
 		}

@@ -23,11 +23,11 @@ var verbose int
 
 // vain are options of slurmctld(8) without effect, and the reason.
 var vain = []struct{ letter, why string }{
-	{"d", "it stays in the foreground: the service manager, or the shell, has it in the background"},
-	{"i", "a damaged database is never ignored: sluice-ctld restore replaces it by a backup"},
-	{"r", "all that is in the database is always recovered"},
-	{"R", "all that is in the database is always recovered"},
-	{"s", "the working directory stays as it is; where core files go, the kernel's core_pattern says"},
+	{"d", "it stays in the foreground; use the service manager, or & in a shell"},
+	{"i", "a damaged database is never ignored: sluice-ctld restore replaces it with a backup"},
+	{"r", "the whole database is always recovered"},
+	{"R", "the whole database is always recovered"},
+	{"s", "the working directory does not change; the kernel's core_pattern determines where core files go"},
 }
 
 // obey applies the options of slurmctld(8), and logs those without effect.
@@ -63,6 +63,6 @@ func mayClear(c *cli.Context) error {
 	case err != nil:
 		return err
 	}
-	return fmt.Errorf("-c would delete all jobs, states of nodes and certificates of hosts in %s: to end jobs, start without it and use "+
+	return fmt.Errorf("-c would delete all jobs, node states and host certificates in %s: to cancel jobs, start without -c and use "+
 		"scancel; for a new cluster, move that directory away", dir)
 }

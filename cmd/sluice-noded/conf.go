@@ -72,7 +72,7 @@ func findSource(c *cli.Context) (*source, error) {
 		return nil, err
 	}
 	if s.node != "" && s.node != name {
-		return nil, fmt.Errorf("the certificate in %s is that of %s, not %s", c.String("tls"), name, s.node)
+		return nil, fmt.Errorf("the certificate in %s was issued to %s, not to %s", c.String("tls"), name, s.node)
 	}
 	s.path, s.node = "", name
 	dir := filepath.Join(defaultStore, name)
@@ -128,9 +128,9 @@ func (s *source) fetch(ctx context.Context, c *cli.Context) error {
 	}
 	log := slog.New(logs.Handler(slog.LevelInfo)).With("node", s.node)
 	if errors.Is(err, hostconf.ErrNone) {
-		log.Info("this host has no configuration yet: asking the controller", "controllers", s.controllers)
+		log.Info("this host has no configuration yet: fetching it from the controller", "controllers", s.controllers)
 	} else {
-		log.Error("the configuration that was kept cannot be used: asking the controller", "err", err)
+		log.Error("cannot use the stored configuration: fetching it from the controller", "err", err)
 	}
 	files, err := mtls.HostFiles(c.String("tls"), s.role)
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *source) fetch(ctx context.Context, c *cli.Context) error {
 	o.Apart = func(orders *os.File) (func() error, error) { return start(orders, nil, nil) } // no relay socket yet
 	b, err := noded.Fetch(ctx, o)
 	if err == nil {
-		log.Info("this host has its configuration", "hash", b.Hash[:8], "folder", b.Dir)
+		log.Info("configuration fetched", "hash", b.Hash[:8], "dir", b.Dir)
 	}
 	return err
 }

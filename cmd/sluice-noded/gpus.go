@@ -39,7 +39,7 @@ func gpus(spec string, o *noded.Options) error {
 		return err
 	}
 	if why := fake.Plain(); why != nil {
-		o.Log.Warn("the simulated GPUs are plain files, to which access cannot be restricted: only root can create devices", "err", why)
+		o.Log.Warn("jobs can open all simulated GPUs: they are plain files, because only root can create devices", "err", why)
 	}
 	o.GPUs = fake
 	return nil

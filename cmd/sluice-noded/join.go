@@ -41,7 +41,7 @@ func join(c *cli.Context, log *slog.Logger) error {
 		return err
 	}
 	if name := c.String("node"); name != "" && name != t.Node {
-		return fmt.Errorf("the token is for host %s, and --node says %s", t.Node, name)
+		return fmt.Errorf("the token is for host %s, not for %s (--node)", t.Node, name)
 	}
 	id, err := noded.Join(ctx, noded.JoinOptions{Token: token, TLS: c.String("tls"), Log: log, Ask: askApart})
 	if err != nil {
@@ -98,14 +98,14 @@ func askApart(ctx context.Context, q *nodepb.Asking) (*nodepb.Asked, error) {
 		return err
 	})
 	if err := inherit.Start(cmd); err != nil {
-		return nil, fmt.Errorf("cannot start the process that asks the controller: %w", err)
+		return nil, fmt.Errorf("cannot start the process that contacts the controller: %w", err)
 	}
 	if err := cmd.Wait(); err != nil {
-		return nil, fmt.Errorf("the process that asks the controller has failed: %w", err)
+		return nil, fmt.Errorf("the process that contacts the controller has failed: %w", err)
 	}
 	a := &nodepb.Asked{}
 	if err := proto.Unmarshal(out.Bytes(), a); err != nil {
-		return nil, fmt.Errorf("cannot read what the controller answered: %w", err)
+		return nil, fmt.Errorf("cannot read the controller's answer: %w", err)
 	}
 	return a, nil
 }
@@ -141,7 +141,7 @@ func askRun(args []string) error {
 		return confine.Link(uid, gid, append(os.Args, confined), os.Environ())
 	}
 	if len(args) != 3 || args[2] != confined {
-		return fmt.Errorf("%q: this is for the node daemon alone", args)
+		return fmt.Errorf("%q: internal command, run only by the node daemon", args)
 	}
 	if err := confine.Seal(); err != nil {
 		return err

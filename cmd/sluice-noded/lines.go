@@ -52,7 +52,7 @@ func (l *lines) pass() {
 		return
 	}
 	if l.lost > 0 {
-		_ = l.to(fmt.Appendf(nil, "level=WARN msg=\"lines of noded-link are left out\" lines=%d\n", l.lost))
+		_ = l.to(fmt.Appendf(nil, "level=WARN msg=\"log lines of noded-link were dropped\" lines=%d\n", l.lost))
 		l.lost = 0
 	}
 	_ = l.to(append(l.rest, '\n'))

@@ -37,7 +37,7 @@ func TestLines(t *testing.T) {
 			time.Sleep(time.Minute) // of the bubble
 			fmt.Fprint(l, "wor")
 			fmt.Fprint(l, "ds\nmo")
-			if got := out.String(); !strings.Contains(got, "are left out") || !strings.HasSuffix(got, "words\n") {
+			if got := out.String(); !strings.Contains(got, "were dropped") || !strings.HasSuffix(got, "words\n") {
 				t.Errorf("%s: afterwards %q", what, got)
 			}
 		}

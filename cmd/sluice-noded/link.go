@@ -80,7 +80,7 @@ func linkUser() (uid, gid uint32, err error) {
 		uid, gid = u.UID, u.GID
 	}
 	if uid == 0 || gid == 0 {
-		return 0, 0, fmt.Errorf("the account %s is root's: give it a user and a group of its own", confine.User)
+		return 0, 0, fmt.Errorf("account %s has the uid or gid of root: give it a user and a group of its own", confine.User)
 	}
 	return uid, gid, nil
 }
@@ -90,7 +90,7 @@ func idsOf(args []string) (uid, gid uint32, err error) {
 	u, err1 := strconv.ParseUint(args[0], 10, 32)
 	g, err2 := strconv.ParseUint(args[1], 10, 32)
 	if err1 != nil || err2 != nil || u == 0 || g == 0 {
-		return 0, 0, fmt.Errorf("%q is no user to run as", args)
+		return 0, 0, fmt.Errorf("%q is not a uid and gid to run as", args)
 	}
 	return uint32(u), uint32(g), nil
 }
@@ -123,7 +123,7 @@ func linkRun(args []string) error {
 		return confine.Link(uid, gid, append(os.Args, confined), os.Environ())
 	}
 	if len(args) != 4 || args[3] != confined {
-		return fmt.Errorf("%q: this is for the node daemon alone", args)
+		return fmt.Errorf("%q: internal command, run only by the node daemon", args)
 	}
 	if err := confine.Seal(); err != nil {
 		return err

@@ -64,8 +64,8 @@ func main() {
 		Name: "sluice-noded", Usage: "the node daemon of a Sluice cluster", Version: version.Sluice, HideHelpCommand: true,
 		Description: "Runs in the foreground until SIGTERM; running jobs continue, and the next daemon takes them over. SIGHUP " +
 			"rereads\nslurm.conf and registers again; SIGUSR2 reopens the log file, for logrotate. Commands on this host reach the " +
-			"controller\nthrough it, by the socket --relay. With --login that is all that it does: for hosts on which users work and " +
-			"no jobs run.\n\nExamples:\n   sluice-noded --conf /etc/slurm/slurm.conf --tls /etc/sluice/tls\n" +
+			"controller\nthrough it, by the socket of --relay. With --login it only relays commands, on hosts where users work and no " +
+			"jobs run.\n\nExamples:\n   sluice-noded --conf /etc/slurm/slurm.conf --tls /etc/sluice/tls\n" +
 			"   sluice-noded --conf-server head:6817         # slurm.conf is on head alone\n" +
 			"   sluice-noded -Z --conf 'Feature=fast Weight=5' --conf-server head   # not in slurm.conf\n" +
 			"   sluice-noded --login --conf /etc/slurm/slurm.conf --tls /etc/sluice/tls\n" +
@@ -75,34 +75,35 @@ func main() {
 			&cli.StringFlag{Name: "conf", Aliases: []string{"f"}, EnvVars: []string{"SLURM_CONF"}, Value: "/etc/slurm/slurm.conf",
 				Usage: "slurm.conf `FILE`"},
 			&cli.StringFlag{Name: "conf-server",
-				Usage: "fetch slurm.conf and what belongs to it from the controller at `HOST[:PORT],…`, whatever files there are here; " +
-					"without slurm.conf, --controller or the file controllers beside node.key do as well"},
+				Usage: "fetch slurm.conf and its companion files from the controller at `HOST[:PORT],…`, even if this host has its " +
+					"own; if it has none, --controller or the file controllers beside node.key is enough"},
 			&cli.StringFlag{Name: "publish", Value: defaultPublish,
-				Usage: "put the slurm.conf that was fetched into `DIR`, for commands on this host"},
+				Usage: "write the fetched slurm.conf to `DIR`, for commands on this host"},
 			&cli.StringFlag{Name: "node", Aliases: []string{"N"},
 				Usage: "`NAME` of this node (default: the NodeName whose NodeHostname is this host)"},
-			&cli.BoolFlag{Name: "dynamic", Aliases: []string{"Z"}, Usage: "join as a node that slurm.conf does not name, with the " +
-				"hardware of this host, as its certificate calls it; slurm.conf has to have MaxNodeCount"},
-			&cli.StringFlag{Name: "node-conf", Usage: "with -Z: `KEY=VALUE …` of a NodeName line that count beside or instead of what " +
-				"was found, such as Feature=, Gres=, Weight=; with -Z, --conf KEY=VALUE does as well, as in slurmd(8)"},
+			&cli.BoolFlag{Name: "dynamic", Aliases: []string{"Z"}, Usage: "join as a dynamic node, which slurm.conf does not define: " +
+				"named as in its certificate, with the hardware of this host; requires MaxNodeCount in slurm.conf"},
+			&cli.StringFlag{Name: "node-conf", Usage: "with -Z: `KEY=VALUE …` of a NodeName line, which add to the detected hardware " +
+				"or override it, such as Feature=, Gres=, Weight=; with -Z, --conf KEY=VALUE has the same effect, as in slurmd(8)"},
 			&cli.BoolFlag{Name: "login", Usage: "this is a login host: serve the commands of its users, run no jobs; " +
-				"needs a certificate of role login (sluice-ctld issue --role login)"},
+				"requires a certificate of role login (sluice-ctld issue --role login)"},
 			&cli.StringFlag{Name: "relay", Usage: "`PATH` of the Unix socket for commands on this host; none: no socket (default: " +
-				"/run/sluice/<ClusterName>/relay.sock, unless --socket says that the controller is on this host)"},
-			&cli.StringFlag{Name: "sessions", Usage: "`PATH` of the Unix socket for sluice adopt, by which sessions of sshd become " +
-				"part of jobs; none: no socket (default: /run/sluice/<ClusterName>/NAME.sessions, unless --socket says that the " +
+				"/run/sluice/<ClusterName>/relay.sock; none with --socket, which means that the controller is on this host)"},
+			&cli.StringFlag{Name: "sessions", Usage: "`PATH` of the Unix socket for sluice adopt, which makes ssh sessions part of " +
+				"jobs; none: no socket (default: /run/sluice/<ClusterName>/NAME.sessions; none with --socket, which means that the " +
 				"controller is on this host)"},
 			&cli.StringFlag{Name: "metrics", Value: noded.DefaultMetrics,
-				Usage: "serve metrics for Prometheus on `ADDR:PORT`; remote clients need TLS and a token or a " +
-					"certificate of role monitor; none: nowhere"},
-			&cli.StringFlag{Name: "metrics-tokens", Usage: "`FILE` with the tokens that open metrics, one a line, readable by root alone"},
-			&cli.StringFlag{Name: "spool", Usage: "spool directory `DIR` of this node (default: SlurmdSpoolDir); of a login host, where " +
-				"its configuration is kept (default: /var/lib/sluice/NAME)"},
+				Usage: "serve metrics for Prometheus on `ADDR:PORT`; remote clients need TLS and a token or a certificate of role " +
+					"monitor; none: do not serve them"},
+			&cli.StringFlag{Name: "metrics-tokens", Usage: "`FILE` with the tokens for reading metrics, one per line, readable only by " +
+				"root"},
+			&cli.StringFlag{Name: "spool", Usage: "spool directory `DIR` of this node (default: SlurmdSpoolDir), or directory for the " +
+				"configuration of a login host (default: /var/lib/sluice/NAME)"},
 			&cli.StringFlag{Name: "tls", Value: "/etc/sluice/tls",
 				Usage: "directory `DIR` with ca.crt, node.crt and node.key, or login.crt and login.key (--join, or sluice-ctld issue)"},
 			&cli.StringFlag{Name: "join",
-				Usage: "first join the cluster that made `TOKEN` (sluice token create): - reads it from standard input, @FILE from a file"},
-			&cli.BoolFlag{Name: "join-only", Usage: "end when this host has joined"},
+				Usage: "first join the cluster with `TOKEN` (from sluice token create); - reads it from standard input, @FILE from a file"},
+			&cli.BoolFlag{Name: "join-only", Usage: "exit when this host has joined"},
 			&cli.StringSliceFlag{Name: "controller", Usage: "`HOST:PORT` of the controller (default: SlurmctldHost, SlurmctldPort)"},
 			&cli.StringFlag{Name: "socket", EnvVars: []string{"SLUICE_SOCKET"},
 				Usage: "`PATH` of the controller's Unix socket on this host, passed to jobs"},
@@ -113,19 +114,19 @@ func main() {
 				Usage: "do not write the default files that map GPUs to jobs (/run/gpustat, /run/dcgm-job-map), only those set in " +
 					"SlurmdParameters"},
 			&cli.BoolFlag{Name: "allow-root-jobs",
-				Usage: "run jobs of root, system users and users without an account on this node (sluice up); node.conf, beside node.key, " +
-					"says it for good"},
+				Usage: "run jobs of root, system users and users without an account on this node (as sluice up does); to set it " +
+					"permanently, use node.conf beside node.key"},
 			&cli.StringFlag{Name: "log", Aliases: []string{"L"},
 				Usage: "append the log to `FILE` (default: SlurmdLogFile, or standard error)"},
 			&cli.StringFlag{Name: "pid-file",
-				Usage: "write the process id to `FILE`; none: nowhere (default: SlurmdPidFile, where slurm.conf has it)"},
-			&cli.BoolFlag{Name: "hardware", Aliases: []string{"C"}, Usage: "print this host as a NodeName line of slurm.conf, and end"},
+				Usage: "write the process id to `FILE`; none: no file (default: SlurmdPidFile, if slurm.conf sets it)"},
+			&cli.BoolFlag{Name: "hardware", Aliases: []string{"C"}, Usage: "print this host as a NodeName line of slurm.conf, and exit"},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Count: &verbose,
-				Usage: "log more than SlurmdDebug says; -vv logs everything"},
+				Usage: "log more than SlurmdDebug sets; -vv logs everything"},
 			&cli.IntFlag{Name: "nice", Aliases: []string{"n"}, Usage: "run with this nice `VALUE`, -20 to 19, which jobs inherit"},
 			&cli.BoolFlag{Name: "lock-memory", Aliases: []string{"M"}, Usage: "keep the daemon in memory (mlockall(2))"},
-			&cli.BoolFlag{Name: "D", Usage: "stay in the foreground, as it always does " +
-				"(-b, -c, -d FILE and -s of slurmd(8) have no effect either)"},
+			&cli.BoolFlag{Name: "D", Usage: "no effect: it always stays in the foreground (also no effect: -b, -c, -d FILE and -s of " +
+				"slurmd(8))"},
 			&cli.BoolFlag{Name: "b", Hidden: true}, &cli.BoolFlag{Name: "c", Hidden: true}, &cli.StringFlag{Name: "d", Hidden: true},
 			&cli.BoolFlag{Name: "s", Hidden: true},
 		},
@@ -155,10 +156,10 @@ func run(c *cli.Context) error {
 	}
 	syscall.Umask(0o022) // whatever the parent's umask: jobs read their cgroups and scripts, and secret files set their mode explicitly
 	if c.Bool("dynamic") && c.Bool("login") {
-		return errors.New("-Z and --login exclude each other: a login host is no node")
+		return errors.New("-Z and --login are mutually exclusive: a login host is not a node")
 	}
 	if c.Bool("join-only") && c.String("join") == "" {
-		return errors.New("--join-only without --join: there is no token to join with")
+		return errors.New("--join-only requires --join TOKEN")
 	}
 	if c.String("join") != "" {
 		if err := join(c, slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil || c.Bool("join-only") {
@@ -216,10 +217,10 @@ func run(c *cli.Context) error {
 		return root.Reread{Level: own.level, Own: o.Policy.Own, Sum: o.Files.Sum}, logs.Reopen(cmp.Or(c.String("log"), own.log))
 	}
 	if netless != nil {
-		o.Log.Warn("noded-root, the half of this daemon with root's rights, keeps the network", "err", netless)
+		o.Log.Warn("cannot take network access from noded-root, the part of this daemon that runs as root", "err", netless)
 	}
 	if sparing != nil {
-		o.Log.Info("this daemon is not spared when the memory of this node runs out", "err", sparing)
+		o.Log.Info("cannot protect this daemon from the kernel's out-of-memory killer", "err", sparing)
 	}
 	o.GPUFiles = !c.Bool("no-gpu-files")
 	if o.Apart, err = apart(o.NodeName, logs); err != nil {
@@ -346,7 +347,7 @@ func dynamic(c *cli.Context, o *noded.Options) error {
 	own := c.String("node-conf")
 	switch {
 	case !c.Bool("dynamic") && own != "":
-		return errors.New("--node-conf goes with -Z: what other nodes are is said by slurm.conf")
+		return errors.New("--node-conf requires -Z: other nodes are defined in slurm.conf")
 	case !c.Bool("dynamic"):
 		return nil
 	}

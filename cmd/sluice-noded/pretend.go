@@ -28,9 +28,10 @@ import (
 func pretendCommand() *cli.Command {
 	return &cli.Command{
 		Name: "pretend", Usage: "simulate many nodes, to try a configuration at scale (sluice up --pretend)",
-		Description: "Runs in the foreground until SIGTERM, beside the controller: it signs the nodes' certificates with the key of the\n" +
-			"cluster's authority. Nothing is executed. The sleeps of a script are its run time, its exit is its exit status;\ntime limits, " +
-			"signals and scancel have their effect. All jobs are lost when it ends.\n\nExample:\n   sluice-noded pretend --conf slurm.conf --state " +
+		Description: "Runs in the foreground until SIGTERM, on the controller's host: it signs the nodes' certificates with the key of " +
+			"the\ncluster's certificate authority. Nothing is executed. The sleep commands of a script determine its run time, its " +
+			"exit\ncommand its exit status; time limits, signals and scancel work. All jobs are lost when it ends.\n\nExample:\n   " +
+			"sluice-noded pretend --conf slurm.conf --state " +
 			"/var/spool/slurmctld --nodes 'n[1-2000]'",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "conf", Aliases: []string{"f"}, EnvVars: []string{"SLURM_CONF"}, Value: "/etc/slurm/slurm.conf",

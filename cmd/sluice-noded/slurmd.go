@@ -28,10 +28,10 @@ var verbose int
 
 // vain are options of slurmd(8) without effect, and the reason.
 var vain = []struct{ letter, why string }{
-	{"b", "whether the host has been booted is known from the kernel's boot id"},
-	{"c", "there are no locks that an earlier daemon could have left"},
-	{"d", "the shims of jobs are this very program"},
-	{"s", "the working directory stays as it is; where core files go, the kernel's core_pattern says"},
+	{"b", "the kernel's boot id shows whether the host was rebooted"},
+	{"c", "the daemon has no lock files that could be stale"},
+	{"d", "the job shim is part of this program"},
+	{"s", "the working directory does not change; the kernel's core_pattern determines where core files go"},
 }
 
 // obey applies the options of slurmd(8), and logs those without effect.
@@ -46,7 +46,7 @@ func obey(c *cli.Context, log *slog.Logger) error {
 	}
 	if c.Bool("lock-memory") { // lock pages on first use, not reserved ones
 		if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
-			log.Warn("the daemon is not locked into memory", "err", err)
+			log.Warn("cannot lock the daemon in memory", "err", err)
 		}
 	}
 	if c.IsSet("nice") {
@@ -77,11 +77,11 @@ func writePid(path string, log *slog.Logger) (remove func()) {
 	}
 	f, err := pidfile.Write(path, uint32(os.Geteuid()))
 	if err != nil {
-		log.Warn("the node daemon has no pid file", "file", path, "err", err)
+		log.Warn("cannot write the pid file", "file", path, "err", err)
 	}
 	return func() {
 		if err := f.Remove(); err != nil {
-			log.Warn("the pid file is left", "file", path, "err", err)
+			log.Warn("cannot remove the pid file", "file", path, "err", err)
 		}
 	}
 }

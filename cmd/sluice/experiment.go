@@ -47,20 +47,20 @@ func experimentOf(c *command.Call) (*experiment, error) {
 	}
 	for _, name := range slices.Concat(x.policies, x.against) {
 		if _, ok := sim.Policies[name]; !ok {
-			return nil, fmt.Errorf("%q is no policy: the policies are %s", name, strings.Join(policyNames(), ", "))
+			return nil, fmt.Errorf("unknown policy %q; policies: %s", name, strings.Join(policyNames(), ", "))
 		}
 	}
 	switch {
 	case x.procs < 1:
 		return nil, fmt.Errorf("give the number of processors of the machine: --procs P")
 	case !x.exact && c.Text("estimates") != "requested":
-		return nil, fmt.Errorf("--estimates is requested or exact, not %q", c.Text("estimates"))
+		return nil, fmt.Errorf("--estimates takes requested or exact, not %q", c.Text("estimates"))
 	case c.Text("jobs-out") != "" && (len(x.policies) > 1 || x.copies > 1):
-		return nil, fmt.Errorf("--jobs-out is for one policy and one copy at a time")
+		return nil, fmt.Errorf("--jobs-out requires a single policy and --copies 1")
 	case x.copies < 1 || x.copies > maxCopies:
-		return nil, fmt.Errorf("--copies is from 1 to %d, not %d", maxCopies, x.copies)
+		return nil, fmt.Errorf("--copies must be from 1 to %d, not %d", maxCopies, x.copies)
 	case x.halfLifeS <= 0:
-		return nil, fmt.Errorf("--half-life is at least 1 day")
+		return nil, fmt.Errorf("--half-life must be at least 1 day")
 	}
 	var err error
 	if x.gaps, err = factor(c, "scale-gaps"); err != nil {
@@ -78,7 +78,7 @@ const maxCopies = 1000
 func factor(c *command.Call, option string) (float64, error) {
 	f, err := strconv.ParseFloat(c.Text(option), 64)
 	if err != nil || !(f > 0) {
-		return 0, fmt.Errorf("--%s is a factor such as 0.9, not %q", option, c.Text(option))
+		return 0, fmt.Errorf("--%s takes a factor such as 0.9, not %q", option, c.Text(option))
 	}
 	return f, nil
 }
@@ -93,7 +93,7 @@ func (x *experiment) weigh(c *command.Call) (err error) {
 	for name, n := range list {
 		field := weightOf[name]
 		if field == nil {
-			return fmt.Errorf("--weights has no %q: it takes age, fairshare, jobsize and qos", name)
+			return fmt.Errorf("unknown factor %q in --weights: it takes age, fairshare, jobsize and qos", name)
 		}
 		*field(x.weights) = n
 	}
@@ -110,7 +110,7 @@ func numbers(c *command.Call, option string) (map[string]uint32, error) {
 		name, value, _ := strings.Cut(word, "=")
 		n, err := strconv.ParseUint(value, 10, 32)
 		if err != nil {
-			return nil, fmt.Errorf("--%s is a list of NAME=NUMBER, and %q is not one", option, word)
+			return nil, fmt.Errorf("--%s takes a list of NAME=NUMBER, not %q", option, word)
 		}
 		out[name] = uint32(n)
 	}

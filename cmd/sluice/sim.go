@@ -153,7 +153,7 @@ var placements = map[string]record.Placement{"pack": record.Pack, "fgd": record.
 func runOpenb(c *command.Call) error {
 	rule, ok := placements[c.Text("placement")]
 	if !ok {
-		return fmt.Errorf("--placement is pack, fgd or bestfit, not %q", c.Text("placement"))
+		return fmt.Errorf("--placement takes pack, fgd or bestfit, not %q", c.Text("placement"))
 	}
 	nodes, pods, err := sim.ReadOpenb(c.Text("openb-nodes"), c.Text("openb-pods"))
 	if err != nil {
@@ -167,7 +167,7 @@ func runOpenb(c *command.Call) error {
 		sum += share
 	}
 	if len(each) == 0 {
-		return fmt.Errorf("--seeds is at least 1")
+		return fmt.Errorf("--seeds must be at least 1")
 	}
 	if c.Given("json") {
 		return writeJSON(c.Stdout, map[string]any{"placement": c.Text("placement"), "allocated": each, "mean": sum / float64(len(each))})

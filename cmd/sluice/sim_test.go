@@ -52,12 +52,12 @@ func TestSim(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		`"best" is no policy`:             {"--policy", "best"},
-		`--scale-gaps is a factor`:        {"--scale-gaps", "fast"},
+		`unknown policy "best"`:           {"--policy", "best"},
+		`--scale-gaps takes a factor`:     {"--scale-gaps", "fast"},
 		`cannot scale a trace by 100000:`: {"--scale-times", "100000"},
-		`--weights has no "beauty"`:       {"--weights", "beauty=3"},
-		`"3" is not one`:                  {"--qos", "3"},
-		`one policy and one copy`:         {"--jobs-out", filepath.Join(t.TempDir(), "jobs"), "--copies", "2"},
+		`unknown factor "beauty"`:         {"--weights", "beauty=3"},
+		`NAME=NUMBER, not "3"`:            {"--qos", "3"},
+		`requires a single policy`:        {"--jobs-out", filepath.Join(t.TempDir(), "jobs"), "--copies", "2"},
 	} {
 		if _, err := simulate(t, args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %s", args, err, want)

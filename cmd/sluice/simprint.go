@@ -81,9 +81,9 @@ func (x *experiment) plot(results []*result) error {
 		file, title string
 		lines       []sim.Series
 	}{
-		{"waits.svg", "mean wait of the jobs submitted then, hours", nil},
-		{"utilization.svg", "processors in use, part of the machine", nil},
-		{"backlog.svg", "work that waits, hours of the whole machine", nil},
+		{"waits.svg", "mean wait by submission time, hours", nil},
+		{"utilization.svg", "share of processors in use", nil},
+		{"backlog.svg", "queued work, hours of the whole machine", nil},
 	}
 	days := 0.0
 	for _, r := range results {

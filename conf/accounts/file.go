@@ -64,7 +64,7 @@ func ParseFile(text string) (lines []FileLine, err error) {
 		for _, p := range parts[1:] {
 			key, value, found := strings.Cut(p, "=")
 			if !found || strings.TrimSpace(key) == "" {
-				return lines, &FileError{n, fmt.Sprintf("%.40q is no NAME=VALUE", p), raw}
+				return lines, &FileError{n, fmt.Sprintf("%.40q is not NAME=VALUE", p), raw}
 			}
 			l.Options = append(l.Options, FileOption{strings.TrimSpace(key), unquoted(value)})
 		}

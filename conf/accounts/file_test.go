@@ -36,9 +36,9 @@ func TestParseFile(t *testing.T) {
 		"Account 'x'":                      "line 1: a line begins with",
 		"\n\nAccount - ":                   "line 3: there is no name",
 		"User - ''":                        "line 1: there is no name",
-		"User - 'u':MaxJobs":               `line 1: "MaxJobs" is no NAME=VALUE`,
-		"User - 'u':=3":                    `line 1: "=3" is no NAME=VALUE`,
-		"User - 'u':":                      `line 1: "" is no NAME=VALUE`,
+		"User - 'u':MaxJobs":               `line 1: "MaxJobs" is not NAME=VALUE`,
+		"User - 'u':=3":                    `line 1: "=3" is not NAME=VALUE`,
+		"User - 'u':":                      `line 1: "" is not NAME=VALUE`,
 		"Account - 'x':Description=\"open": `line 1: a quote (") is not closed`,
 	} {
 		var bad *accounts.FileError

@@ -42,9 +42,9 @@ func ParseHours(text string) (h Hours, err error) {
 		}
 		switch {
 		case len(words) > 1 || len(words) == 0 && hours == "":
-			return nil, fmt.Errorf("%.40q is no window; write Mon-Fri 08:00-20:00", part)
+			return nil, fmt.Errorf("%.40q is not a time window; write Mon-Fri 08:00-20:00", part)
 		case len(words) == 1 && !addDays(&days, words[0]):
-			return nil, fmt.Errorf("%.40q are no days; write Mon-Fri, Sat or Sun", words[0])
+			return nil, fmt.Errorf("%.40q are not days; write Mon-Fri, Sat or Sun", words[0])
 		case hours == "":
 			pending = words[0]
 			continue
@@ -60,9 +60,9 @@ func ParseHours(text string) (h Hours, err error) {
 	}
 	switch {
 	case pending != "":
-		return nil, fmt.Errorf("%.40s has no hours; a whole day is 00:00-24:00", pending)
+		return nil, fmt.Errorf("%.40s has no hours; for the whole day write 00:00-24:00", pending)
 	case len(h) > maxWindows:
-		return nil, fmt.Errorf("there are %d windows, at most %d are possible", len(h), maxWindows)
+		return nil, fmt.Errorf("there are %d windows, the limit is %d", len(h), maxWindows)
 	}
 	return h, nil
 }
@@ -94,7 +94,7 @@ func parseSpan(text string) (from, to int, err error) {
 	from, ok1 := parseMinute(first)
 	to, ok2 := parseMinute(last)
 	if !ok1 || !ok2 || from == dayMinutes || from == to {
-		return 0, 0, fmt.Errorf("%.40q is no time of day; write 08:00-20:00, 20:00-08:00 or 00:00-24:00", text)
+		return 0, 0, fmt.Errorf("%.40q is not a time span; write 08:00-20:00, 20:00-08:00 or 00:00-24:00", text)
 	}
 	if to < from {
 		to += dayMinutes

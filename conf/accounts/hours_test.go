@@ -19,11 +19,12 @@ func TestHours(t *testing.T) {
 		"Mon-Sun 22:00-06:00":                      "22:00-06:00",
 		"Mon-Fri 08:00-12:00,Mon-Fri 13:00-24:00 ": "Mon-Fri 08:00-12:00,Mon-Fri 13:00-24:00",
 		"":    "",
-		"Mon": "Mon has no hours", "08:00-20:00,Sat": "Sat has no hours", "Mon 08:00": "no time of day",
-		"Mon 08:00-08:00": "no time of day", "Mon 8-20": "no window", "Mon 24:00-08:00": "no time of day",
-		"Mon 08:60-09:00": "no time of day", "Mon 08:00-24:01": "no time of day", "Mon 08:0-09:00": "no time of day",
-		"Foo 08:00-20:00": "are no days", "Mon-Foo 08:00-20:00": "are no days", "Mon-Fri Sat 08:00-20:00": "no window", ",": "no window",
-		"Mon 08:00-20:00,": "no window", "08:00-20:00:30": "no time of day", "Mon +8:00-20:00": "no time of day",
+		"Mon": "Mon has no hours", "08:00-20:00,Sat": "Sat has no hours", "Mon 08:00": "not a time span",
+		"Mon 08:00-08:00": "not a time span", "Mon 8-20": "not a time window", "Mon 24:00-08:00": "not a time span",
+		"Mon 08:60-09:00": "not a time span", "Mon 08:00-24:01": "not a time span", "Mon 08:0-09:00": "not a time span",
+		"Foo 08:00-20:00": "are not days", "Mon-Foo 08:00-20:00": "are not days",
+		"Mon-Fri Sat 08:00-20:00": "not a time window", ",": "not a time window",
+		"Mon 08:00-20:00,": "not a time window", "08:00-20:00:30": "not a time span", "Mon +8:00-20:00": "not a time span",
 		strings.Repeat("08:00-09:00,", 100) + "08:00-09:00": "101 windows",
 	} {
 		h, err := ParseHours(text)

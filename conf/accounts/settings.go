@@ -236,12 +236,12 @@ func (s *Setting) number(text string) (uint64, error) {
 		if m, err := timespec.ParseMinutes(text); err == nil && m >= 0 && m <= maxCount/60 {
 			return uint64(m) * 60, nil
 		}
-		return 0, fmt.Errorf("%.40q is no duration; write minutes, HH:MM:SS or DAYS-HH:MM:SS, or -1 for none", text)
+		return 0, fmt.Errorf("%.40q is not a duration; write minutes, HH:MM:SS or DAYS-HH:MM:SS, or -1 for none", text)
 	case Factor:
 		if f, err := strconv.ParseFloat(text, 64); err == nil && f >= 0 && f <= maxCount {
 			return uint64(math.Round(f * 1e6)), nil
 		}
-		return 0, fmt.Errorf("%.40q is no number from 0 on", text)
+		return 0, fmt.Errorf("%.40q is not a number of 0 or more", text)
 	case Share:
 		if strings.EqualFold(text, "parent") {
 			return ParentShare, nil
@@ -253,7 +253,7 @@ func (s *Setting) number(text string) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n > maxCount || s.Kind == Share && n > ParentShare {
-		return 0, fmt.Errorf("%.40q is no whole number from 0 to %d, nor -1 for none", text, int64(maxCount))
+		return 0, fmt.Errorf("%.40q is neither a whole number from 0 to %d nor -1 for none", text, int64(maxCount))
 	}
 	return n, nil
 }
@@ -263,11 +263,11 @@ func (s *Setting) Check(v Value) error {
 	most := uint64(maxCount)
 	if s.Kind == Vector {
 		if l, err := tres.Parse(v.TRES + "=1"); err != nil || l[0].Name != v.TRES {
-			return fmt.Errorf("is no TRES")
+			return fmt.Errorf("is not a TRES")
 		}
 		most = 1 << 62
 	} else if v.TRES != "" {
-		return fmt.Errorf("is for no vector")
+		return fmt.Errorf("does not take a list of TRES")
 	}
 	if s.Kind == Factor {
 		most *= 1e6

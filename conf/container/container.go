@@ -26,16 +26,16 @@ func Image(s string) (string, error) {
 	case s == "":
 		return "", errors.New("argument required")
 	case len(s) > maxImage:
-		return "", fmt.Errorf("a name of %d bytes, at most %d", len(s), maxImage)
+		return "", fmt.Errorf("the name has %d bytes, the limit is %d", len(s), maxImage)
 	}
 	for _, r := range s {
 		if r <= ' ' || r >= 0x7f {
-			return "", errors.New("names of images are of printable ASCII characters, without blanks")
+			return "", errors.New("image names consist of printable ASCII characters, without blanks")
 		}
 	}
 	if scheme, rest, ok := strings.Cut(s, "://"); ok {
 		if scheme != "docker" {
-			return "", fmt.Errorf("%s:// is not supported: images come from a registry (docker://), an archive or a folder "+
+			return "", fmt.Errorf("%s:// is not supported: images come from a registry (docker://), an archive or a directory "+
 				"(oci-archive:, docker-archive:, oci:, dir:)", scheme)
 		}
 		return registryImage(rest)
@@ -50,10 +50,10 @@ func Image(s string) (string, error) {
 	}
 	switch {
 	case strings.HasSuffix(s, ".sqsh"), strings.HasSuffix(s, ".squashfs"):
-		return "", errors.New("squashfs images of Enroot are not supported: give the image of a registry, or oci-archive:/path of what " +
-			"podman save --format oci-archive has written")
+		return "", errors.New("squashfs images of Enroot are not supported: use an image of a registry, or oci-archive:/path of an " +
+			"archive that podman save --format oci-archive wrote")
 	case s[0] == '/' || s[0] == '.':
-		return "", errors.New("a path needs its format in front, and is absolute: oci-archive:/path, docker-archive:/path, oci:/path, " +
+		return "", errors.New("give an absolute path, with its format in front: oci-archive:/path, docker-archive:/path, oci:/path, " +
 			"dir:/path")
 	}
 	return registryImage(s)
@@ -81,7 +81,7 @@ func registryImage(s string) (string, error) {
 	}
 	switch {
 	case has && host != "localhost" && !strings.ContainsAny(host, ".:"):
-		return "", fmt.Errorf("%q is no registry: expected the name of a host, such as nvcr.io#nvidia/pytorch:24.01-py3", host)
+		return "", fmt.Errorf("%q is not a registry: expected a host name, such as nvcr.io#nvidia/pytorch:24.01-py3", host)
 	case host == "":
 		host = defaultRegistry
 	}
@@ -95,7 +95,7 @@ func registryImage(s string) (string, error) {
 	}
 	name := "docker://" + host + "/" + image
 	if len(name) > maxImage {
-		return "", fmt.Errorf("%s: a name of %d bytes, at most %d", name, len(name), maxImage)
+		return "", fmt.Errorf("%s: the name has %d bytes, the limit is %d", name, len(name), maxImage)
 	}
 	return name, nil
 }
@@ -159,8 +159,7 @@ func readMount(s, dir string) (Mount, error) {
 	case m.Source == "tmpfs":
 		m.Source = ""
 	case m.Source == "umount":
-		return m, errors.New("umount is not supported: what is mounted by default is needed, but for the home directory " +
-			"(--no-container-mount-home)")
+		return m, errors.New("umount is not supported: the default mounts are needed; --no-container-mount-home omits the home directory")
 	case m.Source[0] != '/' && m.Source[0] != '.':
 		return m, errors.New("the source must be a path that begins with / or ., or tmpfs")
 	case m.Source[0] == '.':
@@ -213,11 +212,11 @@ func Name(s string) (string, error) {
 	case name == "":
 		return "", errors.New("empty name")
 	case how != "" && how != "auto":
-		return "", fmt.Errorf("%q is not supported: a container that exists is used, and is made otherwise (auto)", how)
+		return "", fmt.Errorf("%q is not supported: an existing container is used, a missing one is created (auto)", how)
 	case len(name) > maxName:
-		return "", fmt.Errorf("a name of %d bytes, at most %d", len(name), maxName)
+		return "", fmt.Errorf("the name has %d bytes, the limit is %d", len(name), maxName)
 	case !wordOf(name, "._-") || !wordOf(name[:1], ""):
-		return "", errors.New("names are of letters, digits, dots, dashes and underscores, and begin with a letter or digit")
+		return "", errors.New("names consist of letters, digits, dots, dashes and underscores, and begin with a letter or digit")
 	}
 	return name, nil
 }
@@ -227,7 +226,7 @@ func Env(s string) ([]string, error) {
 	names := strings.Split(s, ",")
 	for _, name := range names {
 		if !wordOf(name, "_") || name[0] >= '0' && name[0] <= '9' {
-			return nil, fmt.Errorf("%q is no name of a variable", name)
+			return nil, fmt.Errorf("%q is not a variable name", name)
 		}
 	}
 	if len(names) > maxEnv {

@@ -32,7 +32,7 @@ func TestImage(t *testing.T) {
 	}
 	for in, want := range map[string]string{
 		"":                        "argument required",
-		strings.Repeat("a", 2000): "at most 1024",
+		strings.Repeat("a", 2000): "limit is 1024",
 		"a b":                     "printable ASCII",
 		"a\nb":                    "printable ASCII",
 		"/data/x.sqsh":            "squashfs images",

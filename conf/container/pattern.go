@@ -82,7 +82,7 @@ func expand(pattern string, value func(byte) (string, bool)) (string, error) {
 			continue
 		}
 		if i++; i == len(pattern) {
-			return "", errors.New("a % at the end stands for nothing: write %% for a percent sign")
+			return "", errors.New("the % at the end has no pattern letter: write %% for a percent sign")
 		}
 		if pattern[i] == '%' {
 			out.WriteByte('%')
@@ -90,7 +90,7 @@ func expand(pattern string, value func(byte) (string, bool)) (string, error) {
 		}
 		text, ok := value(pattern[i])
 		if !ok {
-			return "", fmt.Errorf("%%%c has no meaning here", pattern[i])
+			return "", fmt.Errorf("unknown pattern %%%c", pattern[i])
 		}
 		out.WriteString(text)
 	}

@@ -47,7 +47,7 @@ type LimitError struct {
 }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("cannot expand hostlist: it stands for at least %d names, the limit is %d", e.Count, Limit)
+	return fmt.Sprintf("cannot expand hostlist: it expands to at least %d names, the limit is %d", e.Count, Limit)
 }
 
 // span is one range within a bracket. Width is that of its first number.

@@ -75,7 +75,7 @@ func (p *parser) literal() (string, error) {
 		case c == ']':
 			return "", p.fail(p.pos, "']' without a '['")
 		case c < 0x20 || c == 0x7f:
-			return "", p.fail(p.pos, "a name cannot hold the control character %#02x", c)
+			return "", p.fail(p.pos, "a name cannot contain the control character %#02x", c)
 		}
 	}
 	return p.text[start:p.pos], nil

@@ -30,7 +30,7 @@ type Array struct {
 }
 
 // arrayForms ends every error about an array specification.
-const arrayForms = "write indices and ranges by commas, such as 0-31, 1,3,5 or 1-7:2, and %4 behind them for four at a time"
+const arrayForms = "write indices and ranges separated by commas, such as 0-31, 1,3,5 or 1-7:2, and %4 at the end for four at a time"
 
 // ParseArray reads the value of sbatch --array: "0-31", "1,3,5", "0-31:2%4". Brackets around it are allowed, as Slurm prints them.
 // The caller checks the indices against MaxArraySize, with Max and Total.
@@ -47,7 +47,7 @@ func ParseArray(s string) (*Array, error) {
 	if throttled && throttle != "" { // "0-31%" has no limit, as in Slurm
 		n, err := strconv.ParseUint(throttle, 10, 31)
 		if err != nil {
-			return fail("%.20q behind the '%%' is not a number of tasks", throttle)
+			return fail("%.20q after the '%%' is not a number of tasks", throttle)
 		}
 		a.Throttle = uint32(n)
 	}
@@ -114,7 +114,7 @@ func parseRange(s string) (r Range, why string) {
 // index reads a task index or another number below 2^32-2, which Slurm reserves for "none".
 func index(s string) (uint32, error) {
 	if s == "" || s[0] == '+' {
-		return 0, fmt.Errorf("misses a number")
+		return 0, fmt.Errorf("lacks a number")
 	}
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil || n >= math.MaxUint32-1 {

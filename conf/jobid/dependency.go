@@ -47,8 +47,8 @@ type Dependency struct {
 }
 
 // dependencyForms ends every error about a dependency.
-const dependencyForms = "write kind:id[:id…] by ',' (all of them) or '?' (one of them), where kind is after, afterany, afterok, " +
-	"afternotok or aftercorr, or singleton"
+const dependencyForms = "write kind:id[:id…] separated by ',' (all) or '?' (any one), where kind is after, afterany, afterok, " +
+	"afternotok or aftercorr; or singleton"
 
 // ParseDependency reads "afterok:1:2,afterany:3_4", "after:5+10", "afterok:1?singleton"; a bare id means afterany. The empty text
 // is no dependency. Repeated conditions count once.
@@ -154,7 +154,7 @@ func parseCondition(kind Kind, s string) (out []Condition, why string) {
 	c := Condition{Kind: kind, Job: id.Job}
 	if delayed {
 		if kind != After {
-			return nil, "has a delay, which only after can have"
+			return nil, "has a delay, which only the kind after takes"
 		}
 		if c.DelayMin, err = index(delay); err != nil {
 			return nil, "has a delay that " + err.Error()

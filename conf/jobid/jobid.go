@@ -107,7 +107,7 @@ func Parse(s string) (ID, error) {
 		number, _, _ := strings.Cut(het, ".")
 		n, err := index(number)
 		if err != nil || n > 1<<16 || id.Tasks != nil || id.AllTasks {
-			return fail("the component behind '+' is not a number")
+			return fail("the component after '+' is not a number")
 		}
 		id.Het, rest = int(n), het[len(number):]
 	}
@@ -144,7 +144,7 @@ func (id *ID) readTasks(s string) (rest, why string) {
 	digits := s[:len(s)-len(strings.TrimLeft(s, "0123456789"))]
 	n, err := index(digits)
 	if err != nil {
-		return "", "the task behind '_' is not a number"
+		return "", "the task after '_' is not a number"
 	}
 	id.Tasks = &Array{Ranges: []Range{{n, n, 1}}}
 	return s[len(digits):], ""

@@ -51,7 +51,7 @@ func TestArrayErrors(t *testing.T) {
 		"": "no index", ",": "no index", "%2": "no index", "1%-1": "not a number of tasks", "1%x": "not a number",
 		"1-3%2,5": "not a number of tasks", "3-1": "runs backwards", "1-5:0": "step", "1:2": "step but no range",
 		"1-4294967295": "below 4294967294",
-		"+1":           "misses a number", "1-2-3": "not a whole number", "99999999999": "not a whole number",
+		"+1":           "lacks a number", "1-2-3": "not a whole number", "99999999999": "not a whole number",
 		strings.Repeat("1,", 70000): "more than 65536",
 	} {
 		if _, err := ParseArray(in); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "such as 0-31") {
@@ -167,7 +167,7 @@ func TestDependencies(t *testing.T) {
 		"foo:190":                                "unknown kind",
 		"afterok:190,":                           "unknown kind",
 		"singleton:1":                            "singleton has none",
-		"afterok:190+5":                          "only after can have",
+		"afterok:190+5":                          "only the kind after takes",
 		"after:190+5+6":                          "has a delay",
 		"after:190+x":                            "has a delay",
 		"expand:190":                             "not supported",

@@ -44,7 +44,7 @@ func (n *Names) Add(id ID) error {
 		n.ranges += len(id.Tasks.Ranges)
 	}
 	if n.ranges > MaxNamedRanges {
-		return fmt.Errorf("more than %d jobs, tasks and ranges of tasks are named in one request", MaxNamedRanges)
+		return fmt.Errorf("one request names more than %d jobs, tasks and ranges of tasks", MaxNamedRanges)
 	}
 	if id.Tasks == nil {
 		return nil
@@ -56,7 +56,7 @@ func (n *Names) Add(id ID) error {
 	}
 	for _, r := range id.Tasks.Ranges {
 		if t.add(r); len(t.stepped) > MaxNamedSteps {
-			return fmt.Errorf("more than %d ranges with a step are named of array %d", MaxNamedSteps, id.Job)
+			return fmt.Errorf("the request names more than %d ranges with a step of array %d", MaxNamedSteps, id.Job)
 		}
 	}
 	return nil

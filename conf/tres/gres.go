@@ -121,7 +121,7 @@ func parseGres(s, forms string, read func([]string) (Gres, string)) ([]Gres, err
 			case other.Type == g.Type:
 				return fail(part, "it is given twice")
 			case other.Type == "" || g.Type == "":
-				_, err := fail(part, g.Name+" stands in the list with and without a type")
+				_, err := fail(part, g.Name+" appears in the list with and without a type")
 				return nil, &MixedTypesError{err}
 			}
 		}
@@ -141,7 +141,7 @@ func fromFields(f []string) (Gres, string) {
 			return g, "a part of it is empty"
 		}
 		if strings.ContainsFunc(field, notInGres) {
-			return g, fmt.Sprintf("%.40q has a character that cannot stand in a name or a count", field)
+			return g, fmt.Sprintf("%.40q has a character that is not allowed in a name or a count", field)
 		}
 	}
 	if _, err := parseCount(f[0]); err == nil {

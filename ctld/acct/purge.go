@@ -23,7 +23,7 @@ func (a *Accounting) purge(ctx context.Context) {
 		hours = min(keep, keepHours)
 	}
 	if err := db.purgeHours(ctx, a.o.Now().Add(-hours)); err != nil {
-		a.o.Log.Error("cannot delete what GPUs did long ago from the accounting database (PurgeJobAfter)", "err", err)
+		a.o.Log.Error("cannot delete old GPU records from the accounting database (PurgeJobAfter)", "err", err)
 	}
 	if keep <= 0 {
 		return

@@ -145,7 +145,7 @@ func (a *Accounting) stepBatch(ctx context.Context, db *store) (more bool, err e
 	failpoint.Hit("acct.after")
 	if len(kept) > 0 {
 		if err := a.o.Stored(ctx, reactor.Stored{Steps: kept}); err != nil { // stored again after the next start
-			a.o.Log.Warn("cannot take stored steps out of the outbox", "err", err, "steps", len(kept))
+			a.o.Log.Warn("cannot remove stored steps from the outbox", "err", err, "steps", len(kept))
 		}
 	}
 	return more, nil

@@ -118,7 +118,8 @@ func (s *store) prepare() error {
 	}
 	switch {
 	case version > schemaVersion:
-		return fmt.Errorf("it was written by a newer version (format %d, this one knows %d); start that version, or move the file away",
+		return fmt.Errorf("it was written by a newer version (format %d, this version reads up to %d); start that version, or move the "+
+			"file away",
 			version, schemaVersion)
 	case version == 0:
 		return s.change(schema + gpuTables + stepTable)
@@ -161,7 +162,7 @@ func (s *store) belongs(cluster string) error {
 		return err
 	}
 	if err == nil && have != cluster {
-		return fmt.Errorf("%w: it is of the cluster with the id %s, this is %s", errDamaged, have, cluster)
+		return fmt.Errorf("%w: it belongs to the cluster with id %s, this is %s", errDamaged, have, cluster)
 	}
 	return err
 }

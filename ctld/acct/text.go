@@ -96,7 +96,7 @@ func (s *store) text(ctx context.Context, id uint32, column string) (data []byte
 		data, err = inflate(packed)
 	}
 	if err != nil {
-		return nil, 0, false, fmt.Errorf("cannot read what accounting kept of job %d: %w", id, explain(err))
+		return nil, 0, false, fmt.Errorf("cannot read the script or environment of job %d from accounting: %w", id, explain(err))
 	}
 	return data, uid, true, nil
 }

@@ -188,7 +188,7 @@ func (a *Accounting) batch(ctx context.Context, db *store) (more bool, err error
 	if len(attempts) > 0 {
 		// Attempts that cannot be taken out of the outbox now are stored again after the next start.
 		if err := a.o.Stored(ctx, reactor.Stored{Attempts: attempts}); err != nil {
-			a.o.Log.Warn("cannot take stored attempts out of the outbox", "err", err, "attempts", len(attempts))
+			a.o.Log.Warn("cannot remove stored attempts from the outbox", "err", err, "attempts", len(attempts))
 		}
 		failpoint.Hit("acct.taken")
 	}
@@ -202,7 +202,7 @@ func (a *Accounting) warnLeft(left int) {
 		return
 	}
 	a.warned = now
-	a.o.Log.Warn("scripts or environments are not kept in the accounting database: their users have reached what one may have there "+
+	a.o.Log.Warn("scripts or environments are not stored in the accounting database: their users have reached the limit "+
 		"(max_user_accounting of SlurmctldParameters)", "texts", left)
 }
 

@@ -35,7 +35,7 @@ func checkPartitions(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	list := convert.PartitionList(v, spec)
 	if list == "" {
 		return pb.NewProblem(pb.CodeNoDefaultPartition,
-			"no partition was named and slurm.conf has none with Default=YES").WithHint("use one of: %s", partitionNames(v))
+			"no partition was named, and slurm.conf has no default partition (Default=YES)").WithHint("use one of: %s", partitionNames(v))
 	}
 	names := strings.Split(list, ",")
 	for _, name := range names {

@@ -14,7 +14,7 @@ func Container(c *pb.ContainerSpec) *pb.Problem {
 		return pb.NewProblem(pb.CodeInvalidSpec, "--container-%s: %v", option, err)
 	}
 	if c.Image == "" && c.Name == "" {
-		return pb.NewProblem(pb.CodeInvalidSpec, "a container has neither an image nor a name")
+		return pb.NewProblem(pb.CodeInvalidSpec, "the container has neither an image nor a name")
 	}
 	if _, err := container.Image(c.Image); c.Image != "" && err != nil {
 		return bad("image", err)

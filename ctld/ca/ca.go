@@ -63,7 +63,7 @@ func Ensure(dir string) error {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make the cluster's authority: %w", err)
+		return fmt.Errorf("cannot create the cluster's authority: %w", err)
 	}
 	key, err := readKey(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,7 +95,7 @@ func selfSign(key *ecdsa.PrivateKey, subject *pkix.Name) ([]byte, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make the cluster's authority: %w", err)
+		return nil, fmt.Errorf("cannot create the cluster's authority: %w", err)
 	}
 	return der, nil
 }
@@ -198,7 +198,7 @@ func Provide(dir, folder, name, role string, hosts []string) (signed bool, err e
 		return false, err
 	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return false, fmt.Errorf("cannot keep the certificate of %s %q: %w", role, name, err)
+		return false, fmt.Errorf("cannot store the certificate of %s %q: %w", role, name, err)
 	}
 	if folder != dir {
 		err = mtls.Write(ca, 0o644, authority)
@@ -229,7 +229,7 @@ func readKey(dir string) (*ecdsa.PrivateKey, error) {
 	path := caKey(dir)
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot sign: the key of the cluster's authority is needed: %w", err)
+		return nil, fmt.Errorf("cannot sign: cannot use the key of the cluster's authority: %w", err)
 	}
 	key, err := mtls.ReadKey(b)
 	if err != nil {
@@ -257,7 +257,7 @@ func readCert(path string) (*x509.Certificate, error) {
 func newSerial() (*big.Int, error) {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 126))
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a serial number: %w", err)
+		return nil, fmt.Errorf("cannot create a serial number: %w", err)
 	}
 	return n.SetBit(n, 126, 1), nil
 }

@@ -96,7 +96,8 @@ func Replace(dir string) (*x509.Certificate, error) {
 		return nil, err
 	}
 	if len(all) > 1 {
-		return nil, errors.New("cannot replace the cluster's authority: another replacement is not finished")
+		return nil, errors.New("cannot replace the cluster's authority: another replacement is not finished (sluice-ctld authority " +
+			"--drop-old)")
 	}
 	key, keyPEM, err := mtls.MakeKey()
 	if err != nil {
@@ -187,7 +188,7 @@ func signedBy(key *ecdsa.PrivateKey, by *x509.Certificate, byKey *ecdsa.PrivateK
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, by, key.Public(), byKey)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make the cluster's next authority: %w", err)
+		return nil, fmt.Errorf("cannot create the cluster's next authority: %w", err)
 	}
 	return x509.ParseCertificate(der)
 }

@@ -44,7 +44,8 @@ func Parse(text string) (*Schedule, error) {
 		if !ok {
 			return nil,
 				fmt.Errorf(
-					"%q is no time: expected @hourly, @daily, @weekly, @monthly, @yearly, @midnight, @noon, @elevenses, @fika or @teatime",
+					"%q is not a time: expected @hourly, @daily, @weekly, @monthly, @yearly, @midnight, @noon, @elevenses, @fika or "+
+						"@teatime",
 					text)
 		}
 		text = fields
@@ -55,7 +56,7 @@ func Parse(text string) (*Schedule, error) {
 	}
 	for _, field := range f {
 		if strings.ContainsAny(field, "?@=") { // Quartz, and TZ=, which only whole files may set
-			return nil, fmt.Errorf("%q is not understood in %q", field, text)
+			return nil, fmt.Errorf("cannot read %q in %q", field, text)
 		}
 	}
 	week, err := weekdays(f[4])

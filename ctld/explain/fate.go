@@ -75,7 +75,7 @@ func (f *fate) powering() {
 		switch n := f.v.Node(a.Node); {
 		case n == nil || a.Ended:
 		case n.StateFlags&pb.NodePoweringUp != 0:
-			f.say("Node %s is being powered up, for %s so far; it is given %s (ResumeTimeout).", a.Node,
+			f.say("Node %s has been powering up for %s; the limit is %s (ResumeTimeout).", a.Node,
 				timespec.Clock(max(0, f.v.NowNS-n.PowerNs)/1e9), timespec.Clock(int64(n.Power.UpS)))
 		case n.StateFlags&state.PowerFlags != 0:
 			f.say("Node %s is to be powered up.", a.Node)

@@ -14,7 +14,7 @@ func TestRestoredNotes(t *testing.T) {
 		{Name: "n3", UntoldNs: 3600e9}}}, "c", 1)
 	v.Lose(7, 100)
 	got := strings.Join(restoredNotes(v), "\n")
-	for _, want := range []string{"1 have not: n2;", "1 do not remember what they ran before 1970-01-01T01:00:00Z: n3;",
+	for _, want := range []string{"1 have not: n2;", "1 have no record of jobs before 1970-01-01T01:00:00Z: n3;",
 		"scontrol update NodeName=n3 State=RESUME Reason=…"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q lacks %q", got, want)

@@ -71,10 +71,10 @@ func endsFirst(ways []explain.Way) (ids []uint32) {
 func restoredNotes(v *state.View) (out []string) {
 	nodes := v.Awaited()
 	if len(nodes) == 0 {
-		return []string{"it had been started when the controller's state was restored from a backup: that run is being ended"}
+		return []string{"it was running when the controller's state was restored from a backup: that run is being ended"}
 	}
-	out = []string{"submitted before the controller's state was restored from a backup, it may have run since: it waits until all nodes " +
-		"have said what they ran"}
+	out = []string{"the controller's state was restored from a backup, so the job may have run already: it waits until all nodes have " +
+		"reported their jobs"}
 	var silent, forgot []string
 	until := int64(0)
 	for _, name := range nodes {
@@ -85,13 +85,13 @@ func restoredNotes(v *state.View) (out []string) {
 		}
 	}
 	if len(silent) > 0 {
-		out = append(out, fmt.Sprintf("  %d have not: %s; of nodes that do not come back, an administrator says so: "+
-			"scontrol update NodeName=… State=DOWN Reason=…", len(silent), hostlist.Fold(silent)))
+		out = append(out, fmt.Sprintf("  %d have not: %s; for nodes that will not return, an administrator runs scontrol update "+
+			"NodeName=… State=DOWN Reason=…", len(silent), hostlist.Fold(silent)))
 	}
 	if len(forgot) > 0 {
 		list := hostlist.Fold(forgot)
-		out = append(out, fmt.Sprintf("  %d do not remember what they ran before %s: %s; an administrator looks at what has run (its "+
-			"output), cancels that (scancel), and lets the others start: scontrol update NodeName=%s State=RESUME Reason=…", len(forgot),
+		out = append(out, fmt.Sprintf("  %d have no record of jobs before %s: %s; an administrator cancels the jobs whose output shows "+
+			"that they ran (scancel), and lets the others start: scontrol update NodeName=%s State=RESUME Reason=…", len(forgot),
 			timespec.FormatUTC(until), list, list))
 	}
 	return out
@@ -104,9 +104,9 @@ func waitNotes(v *state.View, j *pb.JobRecord, array *record.Array, reserved []s
 	name := typed(j)
 	switch {
 	case j.Priority == 0 && j.HoldAdmin:
-		say("held; scontrol release %s releases it, and only an administrator may do that", name)
+		say("held; an administrator can release it: scontrol release %s", name)
 	case j.Priority == 0:
-		say("held; scontrol release %s releases it", name)
+		say("held; to release it: scontrol release %s", name)
 	}
 	if v.Uncertain(j) {
 		out = append(out, restoredNotes(v)...)

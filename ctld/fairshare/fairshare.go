@@ -80,7 +80,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		weighs = weighs || v.Settings.EnforceLimits && v.Policy().Thresholds()
 		if k.wanted(v, weighs, due) {
 			if err := k.read(ctx, weighs); err != nil && ctx.Err() == nil {
-				k.Log.Warn("cannot read usage; fair-share factors and what is used of budgets stay as they were", "err", err)
+				k.Log.Warn("cannot read usage from accounting; fair-share factors and budget use keep their last values", "err", err)
 				if v.Past() == nil && v.Policy().Budgeted() {
 					period = retry
 				}
@@ -117,7 +117,7 @@ func (k *Keeper) read(ctx context.Context, weighs bool) error {
 				return err
 			}
 			if now.Counting() != v.Counting() {
-				return errors.New("counting has begun anew meanwhile")
+				return errors.New("usage was reset meanwhile")
 			}
 			for id, sums := range Past(now, lasting, nowNS, false).QOS {
 				p.QOS[id] = sums

@@ -156,7 +156,7 @@ func (r *Recorder) Read(ctx context.Context, since, until int64, partition strin
 			return hours, losses, nil
 		}
 	}
-	return nil, nil, errors.New("the accounting database is too slow: what GPUs did has changed each time before it was read; try again")
+	return nil, nil, errors.New("the accounting database is too slow: the GPU records changed each time while they were read; try again")
 }
 
 // waiting copies what Read gives, once no Flush is writing, and says how many there have been.
@@ -214,7 +214,7 @@ func (r *Recorder) Flush(ctx context.Context) {
 		return
 	}
 	if !r.failed {
-		r.Log.Warn("cannot store what GPUs did; it is kept in memory and tried again", "err", err)
+		r.Log.Warn("cannot store GPU records; keeping them in memory and trying again", "err", err)
 	}
 	r.failed = true
 	r.forget()

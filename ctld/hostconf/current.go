@@ -68,7 +68,7 @@ func (c *Current) Now() (hash string, signed *pb.Configuration, changed <-chan s
 	if c.signed == nil || time.Since(c.at) > signFor {
 		signature, certificate, err := c.sign(c.bundle)
 		if err != nil {
-			return "", nil, c.changed, fmt.Errorf("the configuration cannot be given to hosts: %w", err)
+			return "", nil, c.changed, fmt.Errorf("cannot provide the configuration to hosts: %w", err)
 		}
 		c.signed, c.at = &pb.Configuration{Bundle: c.bundle, Signature: signature, Certificate: certificate}, time.Now()
 	}

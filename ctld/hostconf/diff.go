@@ -26,14 +26,14 @@ func Diff(from, to []byte) (out []string) {
 	b, now := programs(to)
 	for _, f := range a.Files {
 		if was[f.Path] != nil && now[f.Path] == nil {
-			out = append(out, fmt.Sprintf("program %s: hosts do not get it any more", f.Path))
+			out = append(out, fmt.Sprintf("program %s: no longer distributed to hosts", f.Path))
 		}
 	}
 	for _, f := range b.Files {
 		switch old := was[f.Path]; {
 		case now[f.Path] == nil:
 		case old == nil:
-			out = append(out, fmt.Sprintf("program %s: hosts get it from here, %d bytes", f.Path, len(f.Data)))
+			out = append(out, fmt.Sprintf("program %s: distributed to hosts, %d bytes", f.Path, len(f.Data)))
 		case !bytes.Equal(old.Sha256, f.Sha256):
 			out = append(out, fmt.Sprintf("program %s: its text has changed, %d bytes", f.Path, len(f.Data)))
 		case old.Mode != f.Mode:

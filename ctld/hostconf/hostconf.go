@@ -83,13 +83,14 @@ func Make(c *conf.Config, seen map[string][]byte, owners ...uint32) (bundle []by
 		}
 	}
 	if len(m.out.Files) > MaxFiles {
-		return nil, m.faults, fmt.Errorf("the configuration is too large for hosts without files: %d files, at most %d", len(m.out.Files),
+		return nil, m.faults, fmt.Errorf("the configuration is too large for hosts without files: %d files, the limit is "+
+			"%d", len(m.out.Files),
 			MaxFiles)
 	}
 	slices.SortFunc(m.out.Files, func(a, b *pb.ConfigurationFile) int { return strings.Compare(a.Path, b.Path) })
 	bundle, err = proto.MarshalOptions{Deterministic: true}.Marshal(m.out)
 	if err == nil && len(bundle) > MaxBundle {
-		err = fmt.Errorf("the configuration is too large for hosts without files: %d bytes, at most %d", len(bundle), MaxBundle)
+		err = fmt.Errorf("the configuration is too large for hosts without files: %d bytes, the limit is %d", len(bundle), MaxBundle)
 	}
 	return bundle, m.faults, err
 }
@@ -165,7 +166,7 @@ func (m *maker) read(path string) (data []byte, mode uint32, err error) {
 	}
 	f, err := os.OpenFile(real, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, 0, fmt.Errorf("%w: SlurmUser must be able to read what hosts get from here", err)
+		return nil, 0, fmt.Errorf("%w: SlurmUser must be able to read the programs that hosts fetch", err)
 	}
 	if err != nil {
 		return nil, 0, err
@@ -180,12 +181,12 @@ func (m *maker) read(path string) (data []byte, mode uint32, err error) {
 	case fi.Mode().Perm()&0o111 == 0:
 		return nil, 0, fmt.Errorf("%s is not executable; chmod +x", real)
 	case fi.Size() > MaxProgram:
-		return nil, 0, fmt.Errorf("%s has %d bytes, and hosts get programs of at most %d: install it on the hosts, in another folder",
+		return nil, 0, fmt.Errorf("%s has %d bytes, the limit for hosts is %d: install it on the hosts, in another directory",
 			real, fi.Size(), MaxProgram)
 	}
 	data, err = io.ReadAll(io.LimitReader(f, MaxProgram))
 	if err == nil && m.size+len(data) > MaxBundle {
-		err = fmt.Errorf("%s has no room: all files together may have %d bytes", real, MaxBundle)
+		err = fmt.Errorf("no room for %s: the limit for all files together is %d bytes", real, MaxBundle)
 	}
 	return data, uint32(fi.Mode().Perm() & 0o755), err
 }

@@ -161,7 +161,7 @@ func TestMakeBounds(t *testing.T) {
 	f.conf("Prolog=" + f.dir + "/d/*\n")
 	b, raw, faults, err := f.make(filepath.Join(f.dir, "slurm.conf"))
 	must(t, err)
-	if len(b.Files) != 3 || len(faults) != 1 || !strings.Contains(fmt.Sprint(faults), "has no room") || len(raw) > MaxBundle {
+	if len(b.Files) != 3 || len(faults) != 1 || !strings.Contains(fmt.Sprint(faults), "no room for") || len(raw) > MaxBundle {
 		t.Errorf("%d files in %d bytes, and %.300v", len(b.Files), len(raw), faults)
 	}
 	must(t, os.RemoveAll(filepath.Join(f.dir, "d")))
@@ -234,8 +234,8 @@ func TestDiff(t *testing.T) {
 	_, after, _, err := f.make(path)
 	must(t, err)
 	p := "program " + f.dir
-	want := []string{p + "/c: hosts do not get it any more", p + "/a: its text has changed, 6 bytes",
-		p + "/b: its mode has changed from 0755 to 0700", p + "/d: hosts get it from here, 5 bytes"}
+	want := []string{p + "/c: no longer distributed to hosts", p + "/a: its text has changed, 6 bytes",
+		p + "/b: its mode has changed from 0755 to 0700", p + "/d: distributed to hosts, 5 bytes"}
 	if d := cmp.Diff(want, Diff(before, after)); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}

@@ -196,7 +196,7 @@ func (l *Log) catchUp(ctx context.Context) {
 			l.latest = time.Now().UnixNano()
 		}
 		if err := l.setMark(); err != nil {
-			l.log.Error("cannot keep the mark of the job completion log", "err", err)
+			l.log.Error("cannot store the position in the job completion log", "err", err)
 		}
 		return
 	}

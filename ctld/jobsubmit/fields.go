@@ -253,7 +253,7 @@ func setShared(s *pb.JobSpec, v any) error {
 	}
 	word, ok := sharings[f]
 	if !ok || !number {
-		return fmt.Errorf("%v is none of JOB_SHARED_NONE, _OK, _USER and _MCS", v)
+		return fmt.Errorf("%v is not one of JOB_SHARED_NONE, _OK, _USER and _MCS", v)
 	}
 	s.Sharing = word
 	return nil
@@ -273,7 +273,7 @@ func getMemory(s *pb.JobSpec) any {
 
 func setMemory(s *pb.JobSpec, v any) error {
 	if f, ok := v.(float64); ok && f >= perCPU && f != noVal64 {
-		return fmt.Errorf("memory per CPU cannot be written exactly in a Lua number; set min_mem_per_cpu")
+		return fmt.Errorf("a Lua number cannot represent memory per CPU exactly; set min_mem_per_cpu")
 	}
 	return setMemPerNode(s, v)
 }

@@ -131,7 +131,7 @@ func (w *process) answer(q *request, limit time.Duration) (r reply, err error) {
 	if late := !t.Stop(); late {
 		err = fmt.Errorf("it took longer than %v", limit)
 	} else if err != nil {
-		err = fmt.Errorf("its interpreter has ended, perhaps for lack of memory (it may have %d MiB): %w", workerMemory>>20, err)
+		err = fmt.Errorf("its interpreter has exited, perhaps for lack of memory (the limit is %d MiB): %w", workerMemory>>20, err)
 	}
 	return r, err
 }
@@ -233,7 +233,7 @@ func (p *Plugin) apply(r *pb.SubmitRequest, out *reply) *pb.Problem {
 		f, known := fields[name]
 		if !known || f.set == nil {
 			if due, left := p.said.Says("field " + name); due {
-				p.log.Error("job_submit.lua writes a field of job_desc that cannot be written here", "field", name, "left_out", left)
+				p.log.Error("job_submit.lua sets a field of job_desc that cannot be set", "field", name, "left_out", left)
 			}
 			continue
 		}

@@ -100,7 +100,7 @@ func (p *Plugin) modify(ctx context.Context, v *state.View, uid uint32, ids []st
 		switch i, given := keyOf[name]; {
 		case !ok:
 			if due, left := p.said.Says("modify " + name); due {
-				p.log.Error("job_submit.lua writes a field of job_desc that cannot be written in slurm_job_modify here", "field", name,
+				p.log.Error("job_submit.lua sets a field of job_desc that cannot be set in slurm_job_modify", "field", name,
 					"left_out", left)
 			}
 		case given:

@@ -116,7 +116,7 @@ func (w *worker) load() {
 	if err == nil {
 		for _, name := range []string{"slurm_job_submit", "slurm_job_modify"} {
 			if _, ok := l.GetGlobal(name).(*lua.LFunction); !ok {
-				err = fmt.Errorf("%s: required function %s is not there", w.script, name)
+				err = fmt.Errorf("%s: required function %s is missing", w.script, name)
 			}
 		}
 	}

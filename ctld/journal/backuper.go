@@ -91,7 +91,7 @@ func (b *Backuper) once() (roomy bool, err error) {
 		case err != nil:
 			b.Log.Error("cannot back up the state database", "error", err)
 		case !roomy:
-			b.Log.Warn("the disk of the state database is nearly full: only the newest backup is kept, and the redo log begins anew",
+			b.Log.Warn("the disk of the state database is nearly full: only the newest backup is kept, and a new redo log is started",
 				"backup", path)
 		default:
 			b.Log.Info("state backed up", "backup", path)
@@ -133,7 +133,7 @@ func (s *Bolt) dropLog() error {
 	if err != nil || len(logs) == 0 {
 		return err
 	}
-	s.opts.Log.Warn("the disk of the state database is full: the redo log is deleted, a restore would end with the last backup",
+	s.opts.Log.Warn("the disk of the state database is full: the redo log is deleted; a restore would recover only the last backup",
 		"segments", len(logs))
 	var errs []error
 	for _, name := range logs {

@@ -327,7 +327,7 @@ func loadBucket(tx *bbolt.Tx, b Bucket, want tally, row func(b Bucket, key, valu
 		}
 	}
 	if got != want {
-		return fmt.Errorf("cannot read %v: %d rows are there, not the %d that were committed last", b, got.rows, want.rows), nil
+		return fmt.Errorf("cannot read %v: found %d rows, expected the %d that were committed last", b, got.rows, want.rows), nil
 	}
 	return nil, nil
 }

@@ -137,7 +137,7 @@ func decodeHead(b []byte) (*head, error) {
 		return nil, errShort
 	}
 	if b[0] != headVersion {
-		return nil, fmt.Errorf("its head has version %d, this program knows %d: %w", b[0], headVersion, ErrNewer)
+		return nil, fmt.Errorf("its head has version %d, this program reads %d: %w", b[0], headVersion, ErrNewer)
 	}
 	h := &head{cluster: string(b[1 : 1+clusterLen])}
 	p := b[1+clusterLen:]

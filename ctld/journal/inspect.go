@@ -45,7 +45,7 @@ func inspect(r io.ReaderAt, m meta, row func(b Bucket, key, value []byte) error)
 	for b := Bucket(1); b <= lastBucket; b++ {
 		want, got := in.head.tally[b], in.got[b]
 		if got.rows != want.rows {
-			return nil, fmt.Errorf("cannot read %v: %d rows are there, %d were committed", b, got.rows, want.rows)
+			return nil, fmt.Errorf("cannot read %v: found %d rows, expected the %d that were committed", b, got.rows, want.rows)
 		}
 		if got != want {
 			return nil, fmt.Errorf("cannot read %v: the rows are not those that were committed last", b)

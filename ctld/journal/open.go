@@ -30,8 +30,8 @@ func Open(dir string, opts Options) (*Bolt, error) {
 	if fi, err := os.Stat(dir); err == nil && fi.Mode().Perm()&0o002 != 0 {
 		return nil,
 			fmt.Errorf(
-				"cannot use the state directory %s: it is writable by everybody, who could put files there that the controller would "+
-					"use; chmod o-w it", dir)
+				"cannot use the state directory %s: everybody can write to it and could add files that the controller would use; chmod "+
+					"o-w it", dir)
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -101,8 +101,8 @@ func (s *Bolt) examine() (*head, error) {
 		return nil, s.opts.damaged(s.path, fmt.Errorf("it is empty, but this directory holds the state of %s", clusterName(owner)))
 	}
 	r, err := verify(s.path, nil)
-	if err == nil && r.head.schema != s.opts.Schema {
-		err = fmt.Errorf("its schema is %d, this version's is %d: %w", r.head.schema, s.opts.Schema, ErrNewer)
+	if err == nil && r.head.schema > s.opts.Schema {
+		err = fmt.Errorf("its schema is %d, this version reads up to %d: %w", r.head.schema, s.opts.Schema, ErrNewer)
 	}
 	if errors.Is(err, ErrNewer) {
 		return nil, fmt.Errorf("cannot open %s: %w: install the newer version again, or restore a backup made before it ran: %s --from FILE",
@@ -117,8 +117,8 @@ func (s *Bolt) examine() (*head, error) {
 	if owner != "" && owner != r.head.cluster {
 		return nil,
 			fmt.Errorf(
-				"cannot open %s: it belongs to cluster %s, but %s says that this directory is of cluster %s: put back the right one of "+
-					"the two",
+				"cannot open %s: it belongs to cluster %s, but %s says that this directory is of cluster %s: put the right one of the "+
+					"two back",
 				s.path, r.head.cluster, sentinelPath(s.dir), owner)
 	}
 	if owner == "" {
@@ -192,7 +192,7 @@ func letGo(f *os.File) error {
 func create(dir string, schema uint32) error {
 	var id [clusterLen / 2]byte
 	if _, err := rand.Read(id[:]); err != nil {
-		return fmt.Errorf("cannot make a cluster id: %w", err)
+		return fmt.Errorf("cannot create a cluster id: %w", err)
 	}
 	h := &head{cluster: hex.EncodeToString(id[:]), schema: schema, generation: 1}
 	tmp := dbPath(dir) + ".new"

@@ -43,8 +43,8 @@ type candidate struct {
 // handed out again.
 func Restore(dir, from string) (Restored, error) {
 	if !isState(dir, from != "") {
-		return Restored{}, fmt.Errorf("cannot restore: %s has no state of a controller: neither %s nor backups; "+
-			"--state is the StateSaveLocation of slurm.conf", dir, filepath.Base(dbPath(dir)))
+		return Restored{}, fmt.Errorf("cannot restore: %s contains no controller state: neither %s nor backups; --state takes the "+
+			"StateSaveLocation of slurm.conf", dir, filepath.Base(dbPath(dir)))
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -86,7 +86,7 @@ func choose(dir, from string, r *Restored) (*candidate, error) {
 		return named(dir, from, owner)
 	}
 	if _, err := verify(dbPath(dir), nil); err == nil {
-		return nil, fmt.Errorf("cannot restore %s: it is intact: name a backup in %s to go back to that one anyway", dbPath(dir),
+		return nil, fmt.Errorf("cannot restore %s: it is intact; to go back to a backup anyway, name one in %s", dbPath(dir),
 			backupDir(dir))
 	}
 	paths := []string{dbPath(dir)}
@@ -268,7 +268,7 @@ func (r *Restored) raise(dir string, h *head) {
 	m, err := readIDs(dir)
 	if err != nil {
 		m.high, m.epoch = h.floor+idLeap, h.epoch+idLeap
-		r.Notes = append(r.Notes, fmt.Sprintf("%v: job ids go on %d above the highest one known", err, idLeap))
+		r.Notes = append(r.Notes, fmt.Sprintf("%v: new job ids begin %d above the highest known id", err, idLeap))
 	}
 	m.atLeast(marks{high: h.floor, epoch: h.epoch, generation: h.generation})
 	h.floor, h.epoch, h.timeline = m.high, m.epoch+1, m.epoch+1

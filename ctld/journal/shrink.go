@@ -131,7 +131,7 @@ func (s *Bolt) adoptShrunk(tmp string, h *head) error {
 		s.opts.Log.Warn("cannot close the state database that was replaced", "path", s.path, "error", err)
 	}
 	if err := s.space.ensure(s.used.Load() + s.opts.ReserveBytes); err != nil {
-		s.opts.Log.Warn("the reserve of the state database is not there", "path", s.path, "error", err)
+		s.opts.Log.Warn("the reserved disk space of the state database is missing", "path", s.path, "error", err)
 	}
 	return nil
 }

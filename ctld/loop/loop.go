@@ -251,7 +251,7 @@ func (l *Loop) refuse(r request, err error) {
 	l.box.charge(r.from, v.Jobs.Len())
 	command := fmt.Sprintf("%T", r.cmd)
 	if due, left := l.said.Says(command); due { // a full disk refuses every command
-		l.log.Error("cannot write the state: command refused", "command", command, "err", err, "left_out", left)
+		l.log.Error("cannot write the state: request refused", "command", command, "err", err, "left_out", left)
 	}
 	r.reply <- refusal(err, r.begun)
 }
@@ -269,10 +269,10 @@ func refusal(err error, begun bool) *pb.Problem {
 	switch {
 	case errors.Is(err, journal.ErrNoSpace):
 		return pb.NewProblem(pb.CodeNoSpace,
-			"the disk of StateSaveLocation is full; running jobs still end").WithHint("free some space there; %s", done)
+			"the disk of StateSaveLocation is full; running jobs still end").WithHint("free space there; %s", done)
 	case errors.Is(err, journal.ErrBatch):
 		return pb.NewProblem(pb.CodeInvalidSpec,
-			"this request alone would change more than one commit can hold; %s", done).WithHint("request less at a time")
+			"this request would change more than one commit can hold; %s", done).WithHint("split it into smaller requests")
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func (t *told) start() (stop func(patience time.Duration)) {
 		defer close(done)
 		for b := range t.batches {
 			if n := t.left.Swap(0); n > 0 {
-				t.log.Warn("the log is too slow: events are left out", "events", n)
+				t.log.Warn("the log is too slow: events were dropped", "events", n)
 			}
 			for _, e := range b.events {
 				t.say(e, b.seq)

@@ -67,7 +67,7 @@ type annexCreds struct{}
 func (annexCreds) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	v, ok := c.(*visitor)
 	if !ok {
-		return nil, nil, errors.New("the connection has not come through the door")
+		return nil, nil, errors.New("the connection was not accepted by the node port")
 	}
 	return v.Conn, v.info, nil
 }

@@ -162,7 +162,7 @@ func (d *Door) close(g *guest) {
 	}
 	d.mu.Unlock()
 	if speak {
-		d.log.Warn("too many connections to the node port: some were closed before they had shown a certificate", "closed", n, "from",
+		d.log.Warn("too many connections to the node port: some were closed before they presented a certificate", "closed", n, "from",
 			g.from.String())
 	}
 }

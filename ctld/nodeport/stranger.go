@@ -19,7 +19,7 @@ const (
 	strangerLife     = 30 * time.Second
 )
 
-var errStrangerBytes = errors.New("a connection without a certificate has sent too much")
+var errStrangerBytes = errors.New("a connection without a certificate sent too much data")
 
 // stranger is for a connection without a certificate that counts, and gives the one that makes room for it, if one must: whichever chance
 // picks, as for handshakes.

@@ -37,7 +37,7 @@ func TestExplainWaiting(t *testing.T) {
 		last - 3: "reason: Dependency\nwaits for afterok:1_*(unfulfilled)\n  array 1: 10 of 10 tasks have not ended (8 PENDING, 2 RUNNING)\n",
 		last - 2: "  job 1_9 is PENDING\n",
 		last - 1: "  it starts when no other job of u named job is left\n",
-		last:     "held; scontrol release 7 releases it\nbegins no earlier than 1970-01-01T01:16:40Z\n",
+		last:     "held; to release it: scontrol release 7\nbegins no earlier than 1970-01-01T01:16:40Z\n",
 	} {
 		if !strings.Contains(said[id], want) {
 			t.Errorf("of job %d:\n%s\nwant:\n%s", id, said[id], want)

@@ -146,7 +146,7 @@ func (p *Planner) Run(ctx context.Context) error {
 		if err != nil {
 			failed++
 			if ctx.Err() == nil {
-				p.log.Warn("a plan could not be applied; planning again", "err", err, "failed", failed)
+				p.log.Warn("a scheduling plan could not be applied; planning again", "err", err, "failed", failed)
 			}
 			p.poke()
 			if !rest(ctx, failureRest(failed)) {
@@ -252,7 +252,7 @@ func (p *Planner) certify(starts []reactor.PlannedStart) (err error) {
 	for i := range starts {
 		if s := &starts[i]; p.writer.View().Jobs.Get(s.ID).GetFirstStep() != nil {
 			if s.Certificate, s.Key, err = stepwire.NewCertificate(s.ID); err != nil {
-				return fmt.Errorf("cannot make a certificate for the first step of job %d: %w", s.ID, err)
+				return fmt.Errorf("cannot create a certificate for the first step of job %d: %w", s.ID, err)
 			}
 		}
 	}

@@ -198,13 +198,13 @@ func (r *Runner) program(ctx context.Context, v *state.View, name string, nodes 
 		file := record + ".json"
 		defer func() { _ = os.Remove(file) }()
 		if err := os.WriteFile(file, resumeFile(v, nodes), 0o600); err != nil {
-			r.log.Error("cannot write what ResumeProgram is to read", "file", file, "err", err)
+			r.log.Error("cannot write the input of ResumeProgram", "file", file, "err", err)
 		} else {
 			p.Env = append(p.Env, "SLURM_RESUME_FILE="+file)
 		}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout,
-		fmt.Errorf("it ran longer than the longest of SuspendTimeout and ResumeTimeout, %v", s.Timeout))
+		fmt.Errorf("it ran longer than SuspendTimeout and ResumeTimeout, %v", s.Timeout))
 	defer cancel()
 	failpoint.Hit("power." + name)
 	r.log.Info(key+" runs", "program", path, "nodes", list)

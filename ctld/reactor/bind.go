@@ -48,7 +48,7 @@ func settleAsleep(tx *state.Tx, name string) {
 				given[j.Id][i] = otherDevice(n, held, d)
 			}
 			if given[j.Id][i] == nil {
-				short[j.Id] = fmt.Sprintf("it has not all of %s", state.AllocOn(j, name).Gres)
+				short[j.Id] = fmt.Sprintf("it lacks some of %s", state.AllocOn(j, name).Gres)
 			}
 		}
 		if short[j.Id] == "" {

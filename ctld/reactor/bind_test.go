@@ -86,7 +86,7 @@ func TestDevicesOfNodeThatWasAsleep(t *testing.T) {
 	b.holds(one, "D", "gpu:a100:1(IDX:1)")
 	j := b.job(two) // of two that it may use, one is broken
 	if j.State != pb.JobState_JOB_PENDING || j.Restarts != 1 ||
-		j.SystemComment != "node n1 was powered up, and it has not all of gpu:a100:1" {
+		j.SystemComment != "node n1 was powered up, and it lacks some of gpu:a100:1" {
 		t.Errorf("a job for which there is nothing: %v", j)
 	}
 }

@@ -187,8 +187,8 @@ func TestCronJobStartsAsItsOwnerIsNow(t *testing.T) {
 		})
 		return w.view.Jobs.Get(id)
 	}
-	if j := begin(&Owner{Problem: "uid 7 has no account any more"}); !state.Pending(j) || j.Priority != 0 || j.HoldAdmin ||
-		j.Reason != "JobHeldUser" || j.ReasonDetail != "of a crontab: uid 7 has no account any more" {
+	if j := begin(&Owner{Problem: "uid 7 no longer has an account"}); !state.Pending(j) || j.Priority != 0 || j.HoldAdmin ||
+		j.Reason != "JobHeldUser" || j.ReasonDetail != "of a crontab: uid 7 no longer has an account" {
 		t.Errorf("without an account: %v", j)
 	}
 	w.do(Control{Caller: Caller{UID: 7}, Verb: "release", IDs: []string{strconv.Itoa(int(id))}}.Handle)

@@ -61,10 +61,10 @@ func (c Certified) Handle(tx *state.Tx) any {
 	return nil
 }
 
-// RevokedProblem is why a host is shut out.
+// RevokedProblem is why a host was revoked.
 func RevokedProblem(name string) *pb.Problem {
 	return pb.NewProblem(pb.CodeAccessDenied, "the certificate of %s was revoked", name).
-		WithHint("to let it in again, make a token on the controller: sluice token create --node %s", name)
+		WithHint("to let it in again, create a token on the controller: sluice token create --node %s", name)
 }
 
 // note adds a certificate to those of a host.

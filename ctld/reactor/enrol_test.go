@@ -35,10 +35,10 @@ func TestTokens(t *testing.T) {
 	wantProblem(t, "a user", b.do(CreateToken{Caller: alice, Token: &pb.TokenRecord{Id: "x", Node: "n1", Role: state.RoleNode,
 		TtlNs: 60e9}}), "only root")
 	wantProblem(t, "an unknown node", b.makeToken("x", "n9", state.RoleNode), "not in the configuration")
-	wantProblem(t, "an unknown role", b.makeToken("x", "n1", "ctld"), "no role")
+	wantProblem(t, "an unknown role", b.makeToken("x", "n1", "ctld"), "unknown role")
 	wantProblem(t, "a login host that is a node", b.makeToken("x", "n1", state.RoleLogin), "is a node")
 	for _, name := range []string{"", "a b", "a\nb", "../n1", "n\u202e1", strings.Repeat("n", 256)} {
-		wantProblem(t, fmt.Sprintf("%q", name), b.makeToken("x", name, state.RoleLogin), "no name of a host")
+		wantProblem(t, fmt.Sprintf("%q", name), b.makeToken("x", name, state.RoleLogin), "not a host name")
 	}
 	if p, ok := b.makeToken("l", "login1", state.RoleLogin).(*pb.Problem); ok {
 		t.Error(p)
@@ -53,7 +53,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("asked again: %v", j)
 	}
 	wantProblem(t, "used", b.join("t", "b"), "was used")
-	wantProblem(t, "revoking a used one", b.do(RevokeToken{Caller: root, ID: "t"}), "has let n1 in already")
+	wantProblem(t, "revoking a used one", b.do(RevokeToken{Caller: root, ID: "t"}), "n1 has joined with token t already")
 	b.now += 31e9
 	wantProblem(t, "expired, also for its own key", b.join("t", "a"), "expired 1s ago")
 	if got := len(b.view.Host("n1").Certificates); got != 1 {

@@ -55,10 +55,12 @@ func roomForNodes(tx *state.Tx, more int) *pb.Problem {
 	most, have := int(tx.Settings().MaxNodeCount), len(tx.Nodes())
 	switch {
 	case most == 0:
-		return pb.NewProblem(pb.CodeNotSupported, "slurm.conf has no MaxNodeCount, so there are no nodes but those that it names").WithHint(
-			"set MaxNodeCount to the number of nodes that there may be, and run scontrol reconfigure")
+		return pb.NewProblem(pb.CodeNotSupported, "slurm.conf has no MaxNodeCount, so nodes that it does not define cannot be "+
+			"added").WithHint(
+			"set MaxNodeCount to the largest number of nodes, and run scontrol reconfigure")
 	case have+more > most:
-		return pb.NewProblem(pb.CodeNotSupported, "there are %d nodes, and MaxNodeCount=%d in slurm.conf allows no %d more", have, most,
+		return pb.NewProblem(pb.CodeNotSupported, "there are %d nodes, and MaxNodeCount=%d in slurm.conf does not allow %d "+
+			"more", have, most,
 			more).WithHint("raise MaxNodeCount, and run scontrol reconfigure, or delete nodes")
 	}
 	return nil
@@ -100,8 +102,8 @@ func mayDelete(tx *state.Tx, name string) *pb.Problem {
 	case n == nil:
 		return pb.NewProblem(pb.CodeInvalidNodeName, "there is no node %s", name)
 	case !n.Dynamic():
-		return pb.NewProblem(pb.CodeNotSupported, "node %s is one of slurm.conf", name).WithHint(
-			"take it out of slurm.conf, and run scontrol reconfigure")
+		return pb.NewProblem(pb.CodeNotSupported, "node %s is defined in slurm.conf", name).WithHint(
+			"remove it from slurm.conf, and run scontrol reconfigure")
 	case len(n.Jobs) > 0:
 		return pb.NewProblem(pb.CodeNodesBusy, "node %s has %s", name, jobNames(tx, n.Jobs)).WithHint(
 			"scontrol update nodename=%s state=drain reason=…, and delete it when they have ended", name)
@@ -135,8 +137,9 @@ func (c NodeHello) join(tx *state.Tx) *pb.Problem {
 			}
 		}
 	case !old.Dynamic():
-		return pb.NewProblem(pb.CodeInvalidNodeName, "node %s is one of slurm.conf, so it cannot join as another", name).WithHint(
-			"start sluice-noded without -Z there, or take the node out of slurm.conf")
+		return pb.NewProblem(pb.CodeInvalidNodeName, "node %s is defined in slurm.conf, so it cannot join as a dynamic "+
+			"node", name).WithHint(
+			"start sluice-noded without -Z there, or remove the node from slurm.conf")
 	default:
 		if old.Origin == joined && len(old.Jobs) == 0 && !old.Is(rec) {
 			tx.Emit(state.NodeRedefined{Node: rec})

@@ -48,7 +48,7 @@ func TestNodesAreMadeAndDeleted(t *testing.T) {
 	b.wants(create(root, "d1"), "slurm.conf has no MaxNodeCount")
 	b = newBench(t, func(s *state.Settings) { s.MaxNodeCount = 4 })
 	b.wants(create(alice, "d1"), "Invalid user id: only root and SlurmUser may create nodes")
-	b.wants(create(root, "d1", "d2", "d3"), "there are 2 nodes, and MaxNodeCount=4 in slurm.conf allows no 3 more")
+	b.wants(create(root, "d1", "d2", "d3"), "there are 2 nodes, and MaxNodeCount=4 in slurm.conf does not allow 3 more")
 	b.wants(create(root, "d1", "d2"), "")
 	b.wants(create(root, "n1"), "Invalid node name specified: node n1 already exists (slurm.conf names it)")
 	b.wants(create(root, "d2"), "scontrol delete nodename=d2")
@@ -62,7 +62,7 @@ func TestNodesAreMadeAndDeleted(t *testing.T) {
 
 	del := func(c Caller, names ...string) string { return b.answer(DeleteNodes{Caller: c, Nodes: names}) }
 	b.wants(del(alice, "d1"), "only root and SlurmUser may delete nodes")
-	b.wants(del(root, "n1"), "n1: Requested operation not supported on this system: node n1 is one of slurm.conf")
+	b.wants(del(root, "n1"), "n1: Requested operation not supported on this system: node n1 is defined in slurm.conf")
 	b.wants(del(root, "nosuch", "d1"), "nosuch: Invalid node name specified: there is no node nosuch")
 	if b.view.Node("d1") != nil {
 		t.Error("d1, which could be deleted, was not")
@@ -91,7 +91,7 @@ func TestHostJoins(t *testing.T) {
 	b.wants(b.answer(joining("z1", nil)), "node z1 cannot join: slurm.conf has no MaxNodeCount")
 	b = newBench(t, func(s *state.Settings) { s.MaxNodeCount = 3 })
 	b.wants(b.answer(hello("z1", "boot1")), "or start sluice-noded with -Z there")
-	b.wants(b.answer(joining("n1", nil)), "node n1 is one of slurm.conf")
+	b.wants(b.answer(joining("n1", nil)), "node n1 is defined in slurm.conf")
 	stray := &pb.StepReport{Key: &pb.StepKey{JobId: 9, Attempt: 1, Epoch: 5, Step: pb.BatchStep}, Phase: pb.StepPhase_STEP_RUNNING}
 	b.wants(b.answer(joining("z1", nil, stray)), "")
 	if n := b.view.Node("z1"); n.State != pb.NodeState_NODE_IDLE || n.Origin != "joined" || !n.LinkUp || len(n.Strays) != 1 {

@@ -21,12 +21,13 @@ type Reconfigure struct {
 func (c Reconfigure) Handle(tx *state.Tx) any {
 	broken, never := c.breaks(tx)
 	if len(never) > 0 {
-		return pb.NewProblem(pb.CodeNodesBusy, "running jobs hold what would not be there:\n%s", strings.Join(few(never), "\n")).WithHint(
-			"let them end, or cancel them, and reconfigure then")
+		return pb.NewProblem(pb.CodeNodesBusy, "running jobs hold resources that would be "+
+			"removed:\n%s", strings.Join(few(never), "\n")).WithHint(
+			"wait for their end or cancel them, then reconfigure")
 	}
 	if len(broken) > 0 && !c.Force {
-		return pb.NewProblem(pb.CodeNodesBusy, "running jobs could not go on as they are:\n%s", strings.Join(few(broken), "\n")).WithHint(
-			"let them end, or cancel them, and reconfigure then; scontrol reconfigure --force does it now")
+		return pb.NewProblem(pb.CodeNodesBusy, "running jobs could not continue unchanged:\n%s", strings.Join(few(broken), "\n")).WithHint(
+			"wait for their end or cancel them, then reconfigure; scontrol reconfigure --force does it now")
 	}
 	if c.DryRun {
 		return nil
@@ -41,7 +42,7 @@ func (c Reconfigure) Handle(tx *state.Tx) any {
 		}
 		for _, id := range slices.Clone(n.Jobs) {
 			if j := tx.Job(id); state.AllocOn(j, n.Name) != nil {
-				lose(tx, j, n.Name, fmt.Sprintf("node %s was taken out of slurm.conf", n.Name))
+				lose(tx, j, n.Name, fmt.Sprintf("node %s was removed from slurm.conf", n.Name))
 			}
 		}
 	}

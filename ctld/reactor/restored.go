@@ -120,8 +120,8 @@ func lostRecord(tx *state.Tx, node string, r *pb.StepReport) *pb.JobRecord {
 		Spec: &pb.JobSpec{Uid: o.Uid, Gid: o.Gid, User: o.User, Name: o.Name, Account: o.Account, Qos: o.Qos, Interactive: o.Interactive,
 			Partition: o.Partition, Requeue: pb.Yes},
 		Partition: o.Partition, NodeList: o.NodeList, NumCpus: o.NumCpus, ArrayJobId: o.ArrayJobId, ArrayTaskId: o.ArrayTaskId,
-		IsArrayTask: o.ArrayJobId != 0, SystemComment: "the controller's state was restored from a backup that does not have this job: " +
-			"this is what its nodes know of it"}
+		IsArrayTask: o.ArrayJobId != 0, SystemComment: "the controller's state was restored from a backup without this job: its nodes " +
+			"reported this record"}
 	if n, err := hostlist.Count(j.NodeList); err == nil {
 		j.NumNodes = uint32(n)
 	}

@@ -59,7 +59,7 @@ func (c RevokeHost) Handle(tx *state.Tx) any {
 		}
 		n := state.CloneToken(t)
 		n.Revoked = true
-		tx.Emit(state.TokenChanged{Token: n, What: "revoked with its host"})
+		tx.Emit(state.TokenChanged{Token: n, What: "revoked together with its host"})
 	}
 	if node != nil && node.State != pb.NodeState_NODE_FUTURE {
 		nodeDown(tx, c.Name, revokedReason, c.Caller, c.UserName)

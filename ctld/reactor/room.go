@@ -69,8 +69,8 @@ func placeFor(tx *state.Tx, uid uint32, user string, more int, operator, exempt 
 		return nil
 	case own+more > share(most-others):
 		return pb.NewProblem(pb.CodeAccountingPolicy,
-			"user %s holds %d jobs and this needs %d more, but may hold %d: three quarters of what all others leave free of MaxJobCount "+
-				"of slurm.conf, which is %d", user, own, more, max(share(most-others), 0),
+			"user %s holds %d jobs and this needs %d more; the limit is %d: three quarters of what other users leave free of "+
+				"MaxJobCount=%d (slurm.conf)", user, own, more, max(share(most-others), 0),
 			most).WithHint("use a job array, or try again when some have finished; jobs that have run count until MinJobAge is over")
 	}
 	return nil
@@ -89,7 +89,7 @@ func bytesFor(tx *state.Tx, uid uint32, user string, more int64, operator bool) 
 	if most := max((own+tx.Room)/shareDen*shareNum, 0); own+more > most {
 		return pb.NewProblem(pb.CodeNoSpace,
 			"the disk of StateSaveLocation is nearly full: user %s holds %s in the controller's state (scripts, environments, records of "+
-				"jobs, crontab), this needs %s more, and at the moment one user may hold %s there", user, mebibytes(own), mebibytes(more),
+				"jobs, crontab), this needs %s more, and the current limit per user is %s", user, mebibytes(own), mebibytes(more),
 			mebibytes(most)).
 			WithHint("cancel pending jobs, submit arrays or the same script; root can free space on that disk, and submit all the same")
 	}

@@ -36,7 +36,7 @@ func TestNobodyTakesTheWholeTable(t *testing.T) {
 		n, p := b.flood(1000+uid, 2*most)
 		if p == nil || p.Code != uint32(pb.CodeQueueFull) ||
 			p.GetPhrase() != "Slurm temporarily unable to accept job, sleeping and retrying" ||
-			!strings.Contains(p.Error(), "MaxJobCount of slurm.conf, which is 200") || p.Hint == "" {
+			!strings.Contains(p.Error(), "MaxJobCount=200 (slurm.conf)") || p.Hint == "" {
 			t.Fatalf("user %d is refused with %v", uid, p)
 		}
 		got = append(got, n)

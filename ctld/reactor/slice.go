@@ -228,7 +228,7 @@ func (a *application) mayPart(tx *state.Tx, c Caller, j *pb.JobRecord, part jobi
 	}
 	// The rest has at most one piece more for each that is taken out.
 	if n := tx.ArrayCounts(j.ArrayJobId).Pieces + 2*len(part); n > maxPieces {
-		return pb.NewProblem(pb.CodeInvalidArray, "array %d would fall into as many as %d separate ranges of tasks, the limit is %d",
+		return pb.NewProblem(pb.CodeInvalidArray, "array %d would be split into up to %d separate ranges of tasks, the limit is %d",
 			j.ArrayJobId, n, maxPieces).WithHint("name ranges without a step, or fewer of them")
 	}
 	if drops {

@@ -68,21 +68,21 @@ func (c CreateToken) check(tx *state.Tx) *pb.Problem {
 	}
 	switch {
 	case !c.Caller.Operator:
-		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may make join tokens")
+		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may create join tokens")
 	case t.Role != state.RoleNode && t.Role != state.RoleLogin:
-		return pb.NewProblem(pb.CodeInvalidSpec, "there is no role %q: it is compute or login", t.Role)
+		return pb.NewProblem(pb.CodeInvalidSpec, "unknown role %q; use compute or login", t.Role)
 	case ttl < minTokenTTL || ttl > maxTokenTTL:
-		return pb.NewProblem(pb.CodeInvalidSpec, "a join token may be good for %v to %v, not for %v", minTokenTTL, maxTokenTTL, ttl)
+		return pb.NewProblem(pb.CodeInvalidSpec, "a join token can be valid for %v to %v, not for %v", minTokenTTL, maxTokenTTL, ttl)
 	case t.Role == state.RoleNode && !c.AnyNode && tx.Node(t.Node) == nil:
 		return pb.NewProblem(pb.CodeInvalidNodeName, "node %s is not in the configuration of this cluster", t.Node).
 			WithHint("add a NodeName line to slurm.conf and run scontrol reconfigure, or use --any-node")
 	case t.Role == state.RoleLogin && tx.Node(t.Node) != nil:
-		return pb.NewProblem(pb.CodeInvalidSpec, "%s is a node of this cluster: a login host runs no jobs and needs a name of its own",
+		return pb.NewProblem(pb.CodeInvalidSpec, "%s is a node of this cluster: a login host runs no jobs and needs another name",
 			t.Node)
 	case alive >= maxTokens:
-		return pb.NewProblem(pb.CodeDisabled, "there are %d join tokens that nobody has used", alive).WithHint("revoke some")
+		return pb.NewProblem(pb.CodeDisabled, "there are %d unused join tokens", alive).WithHint("revoke some")
 	case tx.Token(t.Id) != nil:
-		return pb.NewProblem(pb.CodeInvalidSpec, "there is a token %s already", t.Id)
+		return pb.NewProblem(pb.CodeInvalidSpec, "token %s exists already", t.Id)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func hostName(name string) *pb.Problem {
 		return !unicode.IsGraphic(r) || r == ' ' || r == '/' || r == unicode.ReplacementChar
 	}
 	if name == "" || len(name) > maxHostName || strings.ContainsFunc(name, odd) {
-		return pb.NewProblem(pb.CodeInvalidSpec, "%q is no name of a host: 1 to %d printable characters without spaces and slashes", name,
+		return pb.NewProblem(pb.CodeInvalidSpec, "%q is not a host name: use 1 to %d printable characters without spaces and slashes", name,
 			maxHostName)
 	}
 	return nil
@@ -125,11 +125,11 @@ func TokenState(t *pb.TokenRecord, nowNS int64) string {
 func JudgeToken(t *pb.TokenRecord, secretHash []byte, node, role string, keyHash []byte, nowNS int64) *pb.Problem {
 	refuse := func(format string, args ...any) *pb.Problem {
 		return pb.NewProblem(pb.CodeAccessDenied, format, args...).
-			WithHint("make a new one on the controller: sluice token create --node %s", node)
+			WithHint("create a new one on the controller: sluice token create --node %s", node)
 	}
 	if t == nil || len(t.SecretHash) == 0 || subtle.ConstantTimeCompare(t.SecretHash, secretHash) != 1 {
-		return refuse("the controller knows no such join token: it was not copied whole, it is of an earlier cluster, or it was made more "+
-			"than %v ago", tokenMemory)
+		return refuse("unknown join token: it was not copied completely, belongs to an earlier cluster, or was created more than %v "+
+			"ago", tokenMemory)
 	}
 	switch {
 	case t.Node != node:
@@ -142,7 +142,7 @@ func JudgeToken(t *pb.TokenRecord, secretHash []byte, node, role string, keyHash
 		return refuse("the join token for %s expired %v ago, by the controller's clock", node,
 			time.Duration(nowNS-state.TokenExpires(t)).Round(time.Second))
 	case t.UsedNs != 0 && !bytes.Equal(t.KeyHash, keyHash):
-		return refuse("the join token for %s was used %v ago, for another key; if that was not you, run `sluice node revoke %s`", node,
+		return refuse("the join token for %s was used %v ago, for another key; if you did not use it, run `sluice node revoke %s`", node,
 			time.Duration(nowNS-t.UsedNs).Round(time.Second), node)
 	}
 	return nil

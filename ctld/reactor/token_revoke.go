@@ -22,8 +22,8 @@ func (c RevokeToken) Handle(tx *state.Tx) any {
 	}
 	switch s := TokenState(t, tx.NowNS); s {
 	case TokenUsed:
-		return pb.NewProblem(pb.CodeAlreadyDone, "token %s has let %s in already", c.ID, t.Node).
-			WithHint("`sluice node revoke %s` shuts it out", t.Node)
+		return pb.NewProblem(pb.CodeAlreadyDone, "%[2]s has joined with token %[1]s already", c.ID, t.Node).
+			WithHint("to shut it out: `sluice node revoke %s`", t.Node)
 	case TokenValid:
 	default:
 		return pb.NewProblem(pb.CodeAlreadyDone, "token %s is %s already", c.ID, s)

@@ -30,7 +30,7 @@ func (c UpdateNode) Handle(tx *state.Tx) any {
 		if strings.HasPrefix(strings.ToUpper(kv.Value), "REBOOT") && strings.EqualFold(kv.Key, "state") &&
 			tx.Settings().RebootProgram == "" {
 			return pb.NewProblem(pb.CodeDisabled,
-				"slurm.conf does not say how nodes are rebooted").WithHint("set RebootProgram, and run scontrol reconfigure")
+				"slurm.conf has no RebootProgram").WithHint("set RebootProgram, and run scontrol reconfigure")
 		}
 	}
 	out := Outcomes{Seq: tx.Seq}
@@ -157,7 +157,7 @@ func (c UpdateNode) apply(tx *state.Tx, n *state.Node, kv *pb.KeyValue, down, fo
 	default:
 		return pb.NewProblem(pb.CodeNotSupported, "cannot set %s of a node",
 			kv.Key).WithHint(
-			"what can be set: State, Reason, Weight, Comment, Extra, AvailableFeatures, ActiveFeatures, NodeAddr, NodeHostname")
+			"can be set: State, Reason, Weight, Comment, Extra, AvailableFeatures, ActiveFeatures, NodeAddr, NodeHostname")
 	}
 	return nil
 }

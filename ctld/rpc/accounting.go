@@ -64,7 +64,7 @@ func (s *Service) unstored() *pb.Problem {
 	}
 	return pb.NewProblem(pb.CodeNoSpace,
 		"the accounting database cannot be written, and %d finished jobs wait for it; running jobs still end",
-		n).WithHint("the controller's log says what is wrong with it")
+		n).WithHint("see the controller's log for the reason")
 }
 
 // Accounting streams the attempts that match.

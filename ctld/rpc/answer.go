@@ -36,7 +36,7 @@ func (s *Local) working(ctx context.Context, p *Peer) error {
 		case places <- struct{}{}:
 			return nil
 		case <-late.C:
-			return problem(pb.NewProblem(pb.CodeRateLimited, "%d of your calls are being answered already",
+			return problem(pb.NewProblem(pb.CodeRateLimited, "%d of your calls are already being answered",
 				cap(places)).WithHint("read the answers, and wait until some of your commands have finished"))
 		case <-ctx.Done():
 			return ctx.Err()

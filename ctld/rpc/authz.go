@@ -173,7 +173,7 @@ func authorise(ctx context.Context, method string) (*Peer, error) {
 		return nil, status.Errorf(codes.PermissionDenied, "the controller does not serve %s; it may be older than the command", name)
 	}
 	if row.Via[peer.Via] != Yes {
-		return nil, problem(pb.NewProblem(pb.CodeAccessDenied, "%s cannot be asked for from host %s", name, peer.Host).WithHint(
+		return nil, problem(pb.NewProblem(pb.CodeAccessDenied, "%s is not available from host %s", name, peer.Host).WithHint(
 			"run the command on the controller's own host"))
 	}
 	switch row.Who {

@@ -102,7 +102,7 @@ func (s *Service) cronJob(ctx context.Context, peer *Peer, uid uint32, job *pb.C
 		return e, p
 	}
 	if spec.Array != "" || spec.Dependency != "" {
-		return e, pb.NewProblem(pb.CodeInvalidSpec, "the site's job_submit.lua makes an array or a dependency of a crontab job")
+		return e, pb.NewProblem(pb.CodeInvalidSpec, "the site's job_submit.lua gives a crontab job an array or a dependency")
 	}
 	spec.Cron = job.Cron
 	j, p := admit.Job(v, spec, "")

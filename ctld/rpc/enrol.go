@@ -125,7 +125,7 @@ func (s *EnrolServer) refused(from netip.Addr, r *nodepb.JoinRequest, err error)
 	due, left := s.said.Says("join")
 	s.mu.Unlock()
 	if due {
-		s.Log.Warn("a host was not let in", "from", from.String(), "host", r.Node, "err", status.Convert(err).Message(),
+		s.Log.Warn("a host was refused", "from", from.String(), "host", r.Node, "err", status.Convert(err).Message(),
 			"left_out", left)
 	}
 }
@@ -134,11 +134,11 @@ func (s *EnrolServer) refused(from netip.Addr, r *nodepb.JoinRequest, err error)
 func (s *EnrolServer) join(ctx context.Context, r *nodepb.JoinRequest) ([]byte, error) {
 	if len(r.Token) > maxTokenID || len(r.Secret) > maxSecret || len(r.Node) > maxJoinName || len(r.Role) > maxJoinName ||
 		len(r.Request) > maxJoinBytes {
-		return nil, status.Error(codes.InvalidArgument, "the request is too large for one to join")
+		return nil, status.Error(codes.InvalidArgument, "the join request is too large")
 	}
 	reactor.PlainWords(r)
 	if mine := s.Cluster(); r.Cluster != mine {
-		return nil, problem(pb.NewProblem(pb.CodeAccessDenied, "the join token is for cluster %s, this is %s", r.Cluster, mine))
+		return nil, problem(pb.NewProblem(pb.CodeAccessDenied, "the join token is for cluster %s, not for this one (%s)", r.Cluster, mine))
 	}
 	hash := sha256.Sum256(r.Secret)
 	// Before anything that costs: without a token nothing is read or signed. The writer judges again.

@@ -198,10 +198,10 @@ func TestJoin(t *testing.T) {
 		change func(*nodepb.JoinRequest)
 		says   string
 	}{
-		"no such token":       {func(r *nodepb.JoinRequest) { r.Token = "t9" }, "knows no such join token"},
-		"wrong secret":        {func(r *nodepb.JoinRequest) { r.Secret = []byte("x") }, "knows no such join token"},
-		"no secret":           {func(r *nodepb.JoinRequest) { r.Secret = nil }, "knows no such join token"},
-		"another cluster":     {func(r *nodepb.JoinRequest) { r.Cluster = "c2" }, "for cluster c2, this is test"},
+		"no such token":       {func(r *nodepb.JoinRequest) { r.Token = "t9" }, "unknown join token"},
+		"wrong secret":        {func(r *nodepb.JoinRequest) { r.Secret = []byte("x") }, "unknown join token"},
+		"no secret":           {func(r *nodepb.JoinRequest) { r.Secret = nil }, "unknown join token"},
+		"another cluster":     {func(r *nodepb.JoinRequest) { r.Cluster = "c2" }, "for cluster c2, not for this one (test)"},
 		"another name":        {func(r *nodepb.JoinRequest) { r.Node, r.Request = "n2", forN2 }, "for host n1, not for n2"},
 		"another role":        {func(r *nodepb.JoinRequest) { r.Role = mtls.RoleLogin }, "for role node, not for login"},
 		"the controller":      {func(r *nodepb.JoinRequest) { r.Role = mtls.RoleController }, "for role node, not for ctld"},

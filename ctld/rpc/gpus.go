@@ -90,7 +90,7 @@ func whyNoGPU(n *state.Node) string {
 	case r.NoGpus != "":
 		why = r.NoGpus
 	case r.Driver != "":
-		why = fmt.Sprintf("NVIDIA's driver %s shows none that gres.conf lets jobs have", r.Driver)
+		why = fmt.Sprintf("NVIDIA's driver %s shows no GPU that gres.conf gives to jobs", r.Driver)
 	default:
 		why = "its node daemon, of version " + n.Version + ", does not say why"
 	}
@@ -98,7 +98,7 @@ func whyNoGPU(n *state.Node) string {
 		why += "; " + strings.Join(n.Inv.Differ, "; ")
 	}
 	if n.State != pb.NodeState_NODE_IDLE || !n.LinkUp {
-		why += "; it is not connected now; this is what it said last"
+		why += "; it is not connected now; this was its last report"
 	}
 	return why
 }

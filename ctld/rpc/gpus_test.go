@@ -178,8 +178,8 @@ func TestWhyNoGPU(t *testing.T) {
 	}
 	const want = `a,c: no library
 b: its node daemon has not registered yet, and slurm.conf has no Gres=gpu for it
-d: no library; it is not connected now; this is what it said last
-e: NVIDIA's driver 570.1 shows none that gres.conf lets jobs have; gres.conf:1 says so
+d: no library; it is not connected now; this was its last report
+e: NVIDIA's driver 570.1 shows no GPU that gres.conf gives to jobs; gres.conf:1 says so
 f: its node daemon, of version 0.0.9, does not say why
 g: its node daemon has not read gres.conf yet
 `

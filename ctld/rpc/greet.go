@@ -52,8 +52,8 @@ func meets(ours, its version.Build, host string, nowNS int64, now time.Time) (re
 	}
 	// To the minute: the host tries again every few seconds, and should not have something new to log each time.
 	shown := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
-	return reactor.RefusedClock, fmt.Sprintf("the clock of %s shows %s, that of the controller %s: more than %v apart; set the one that "+
-		"is wrong", host, shown(time.Unix(0, nowNS)), shown(now), MaxClockOff)
+	return reactor.RefusedClock, fmt.Sprintf("the clock of %s shows %s, that of the controller %s: they differ by more than %v; "+
+		"correct the wrong one", host, shown(time.Unix(0, nowNS)), shown(now), MaxClockOff)
 }
 
 // welcome is asked of each call to the node port, but for Sync, which is answered where the node can be told of in the state. A host whose
@@ -105,7 +105,7 @@ func outdated(ctx context.Context, ours version.Generation, host string) error {
 func (s *NodeServer) meets(ctx context.Context, h *pb.NodeHello) error {
 	if err := outdated(ctx, s.Generation, h.Node); err != nil {
 		if due, _ := s.says("generation", h.Node); due {
-			s.Log.Error("a node does not follow this controller, whose state is old", "node", h.Node, "err", err)
+			s.Log.Error("a node refuses this controller, because its state is outdated", "node", h.Node, "err", err)
 		}
 		_, _ = s.Writer.Do(loop.ForNode(ctx, h.Node), reactor.NodeRefused{Node: h.Node, Why: reactor.RefusedGeneration,
 			Text: status.Convert(err).Message()})

@@ -87,8 +87,8 @@ func shownBy(ctx context.Context) (id mtls.Identity, serial string, err error) {
 		return id, "", status.Error(codes.Unauthenticated, "no TLS")
 	}
 	if id, err = mtls.PeerOf(info.State); err != nil {
-		return id, "", status.Errorf(codes.Unauthenticated, "%v; to join this cluster, make a token on the controller: "+
-			"sluice token create --node NAME", err)
+		return id, "", status.Errorf(codes.Unauthenticated, "%v; to join this cluster, create a token on the controller: sluice token "+
+			"create --node NAME", err)
 	}
 	return id, mtls.Serial(mtls.CertificateOf(info.State)), nil
 }

@@ -114,7 +114,7 @@ func (s *Service) RevokeHost(ctx context.Context, r *pb.RevokeHostRequest) (*pb.
 		return nil, err
 	}
 	revoked, cut := out.(reactor.Revoked), s.Enrol.Cut(r.Name)
-	s.Log.Info("a host is shut out", "host", r.Name, "connections", cut, "by", peer.UID)
+	s.Log.Info("a host was revoked", "host", r.Name, "connections", cut, "by", peer.UID)
 	return &pb.RevokeHostReply{Certificates: uint32(revoked.Certificates), Connections: uint32(cut), Tokens: uint32(revoked.Tokens)}, nil
 }
 

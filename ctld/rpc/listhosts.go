@@ -61,7 +61,7 @@ func (s *Service) Hosts(ctx context.Context, _ *pb.HostsRequest) (*pb.HostsReply
 		}
 		h := &pb.HostInfo{Name: c.Name, Role: c.Role}
 		if !c.Connected {
-			h.Problems = append(h.Problems, "it has no connection")
+			h.Problems = append(h.Problems, "it is not connected")
 		}
 		add(h, c)
 	}
@@ -106,12 +106,12 @@ func nodeInfo(v *state.View, n *state.Node) *pb.HostInfo {
 		}
 	}
 	if n.UntoldNs != 0 {
-		h.Problems = append(h.Problems, fmt.Sprintf("the state was restored from a backup, and it does not remember what it ran before "+
-			"%s: jobs from before wait for scontrol update NodeName=%s State=RESUME Reason=…", timespec.FormatUTC(n.UntoldNs), n.Name))
+		h.Problems = append(h.Problems, fmt.Sprintf("the state was restored from a backup, and the node has no record of jobs before "+
+			"%s: older jobs wait for scontrol update NodeName=%s State=RESUME Reason=…", timespec.FormatUTC(n.UntoldNs), n.Name))
 	}
 	const away = state.PowerFlags | pb.NodeRebootIssued
 	if !n.LinkUp && n.State != pb.NodeState_NODE_FUTURE && n.StateFlags&away == 0 && len(h.Problems) == 0 {
-		h.Problems = append(h.Problems, "it has no connection")
+		h.Problems = append(h.Problems, "it is not connected")
 	}
 	return h
 }
@@ -144,7 +144,7 @@ func expiry(h *pb.HostInfo, c *pb.CertificateInfo, now time.Time) {
 	case left <= 0:
 		h.Problems = append(h.Problems, "its certificate has expired")
 	case c.IssuedNs != 0 && left < (c.ExpiresNs-c.IssuedNs)/renewalIsLate:
-		h.Problems = append(h.Problems, fmt.Sprintf("its certificate ends in %v and has not been renewed",
+		h.Problems = append(h.Problems, fmt.Sprintf("its certificate expires in %v and has not been renewed",
 			time.Duration(left).Round(time.Hour)))
 	}
 }

@@ -28,16 +28,16 @@ func TestHostProblems(t *testing.T) {
 		"behind": {change: func(n *state.Node) { n.ConfHash, n.ConfFetched = "old", true },
 			want: "its configuration is behind (old, not bundle)", conf: "behind"},
 		"different": {change: func(n *state.Node) { n.ConfHash = "mine" },
-			want: "its slurm.conf is a different one than the controller's (mine, not files)", conf: "different"},
+			want: "its slurm.conf differs from the controller's (mine, not files)", conf: "different"},
 		"does not say": {change: func(n *state.Node) { n.ConfHash = "" }},
 		"release": {change: func(n *state.Node) { n.Version = "0.0.9" },
 			want: "its release is 0.0.9, the controller's " + version.Sluice, conf: "current"},
 		"clock": {change: func(n *state.Node) { n.ClockOffNs = -90e9 },
 			want: "its clock is 1m30s behind the controller's", conf: "current"},
 		"forgetful": {change: func(n *state.Node) { n.UntoldNs = 3600e9 }, conf: "current",
-			want: "the state was restored from a backup, and it does not remember what it ran before 1970-01-01T01:00:00Z: jobs from " +
-				"before wait for scontrol update NodeName=n1 State=RESUME Reason=…"},
-		"gone":         {change: func(n *state.Node) { n.LinkUp = false }, want: "it has no connection", conf: "current"},
+			want: "the state was restored from a backup, and the node has no record of jobs before 1970-01-01T01:00:00Z: older " +
+				"jobs wait for scontrol update NodeName=n1 State=RESUME Reason=…"},
+		"gone":         {change: func(n *state.Node) { n.LinkUp = false }, want: "it is not connected", conf: "current"},
 		"powered down": {change: func(n *state.Node) { n.LinkUp, n.StateFlags = false, pb.NodePoweredDown }, conf: "current"},
 		"reboots":      {change: func(n *state.Node) { n.LinkUp, n.StateFlags = false, pb.NodeRebootIssued }, conf: "current"},
 		"refused": {change: func(n *state.Node) {
@@ -45,7 +45,7 @@ func TestHostProblems(t *testing.T) {
 		},
 			want: "it shows 1999", conf: "current"},
 		"renewed in time": {left: 11, conf: "current"},
-		"not renewed":     {left: 4, want: "its certificate ends in 96h0m0s and has not been renewed", conf: "current"},
+		"not renewed":     {left: 4, want: "its certificate expires in 96h0m0s and has not been renewed", conf: "current"},
 		"expired":         {left: -1, want: "its certificate has expired", conf: "current"},
 	} {
 		n := &state.Node{LinkUp: true, LinkNS: 5, NodeRecord: &pb.NodeRecord{Name: "n1", State: pb.NodeState_NODE_IDLE,

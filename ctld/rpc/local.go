@@ -345,7 +345,7 @@ func (s *Local) answer(ctx context.Context, name string, m method, in ttrpc.Stre
 	defer func() {
 		if r := recover(); r != nil {
 			if due, left := s.said.Says(fmt.Sprint(name, uid)); due {
-				s.log.Error("a call failed because of a bug in this program", "method", name, "uid", uid, "panic", r, "left_out",
+				s.log.Error("a call failed because of a bug in the controller", "method", name, "uid", uid, "panic", r, "left_out",
 					left, "stack", string(debug.Stack()))
 			}
 			out, err = nil, status.Error(codes.Internal, "the request hit a bug in the controller; see its log")

@@ -99,7 +99,7 @@ func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.Node
 		return status.Errorf(codes.PermissionDenied, "the certificate is for node %s, not %s", name, h.Node)
 	case h.ClusterId != "" && h.ClusterId != s.ClusterID:
 		return status.Errorf(codes.FailedPrecondition,
-			"node %s belongs to another cluster (id %s, this is %s); clear its spool directory to move it here", name, h.ClusterId,
+			"node %s belongs to another cluster (id %s, not %s); to move it to this cluster, clear its spool directory", name, h.ClusterId,
 			s.ClusterID)
 	}
 	ctx, cancel := context.WithCancel(loop.ForNode(stream.Context(), name))
@@ -218,7 +218,7 @@ func (s *NodeServer) converse(ctx context.Context, cancel context.CancelFunc,
 		select {
 		case <-link.Closed():
 			if s.Writer.View().Node(name) == nil {
-				return status.Errorf(codes.FailedPrecondition, "node %s is not a node of this cluster any more", name)
+				return status.Errorf(codes.FailedPrecondition, "node %s is no longer a node of this cluster", name)
 			}
 			return status.Error(codes.Aborted, "the node has opened a new stream")
 		case <-ctx.Done():
@@ -307,7 +307,7 @@ func (s *NodeServer) must(ctx context.Context, what string, c reactor.Command, n
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		s.Log.Warn("cannot process what a node says yet", "of", what, "node", name, "err", err)
+		s.Log.Warn("cannot process a node's messages yet", "of", what, "node", name, "err", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(busyRetry):
@@ -329,7 +329,7 @@ func (s *NodeServer) clockOff(node string, shownNS int64) int64 {
 	if news := off - known; (off > reactor.ClockDiffersNS || off < -reactor.ClockDiffersNS) &&
 		(news > reactor.ClockDiffersNS || news < -reactor.ClockDiffersNS) {
 		if due, left := s.says("clock", node); due {
-			s.Log.Warn("the clock of a node differs from the controller's; no job ends by it, but files and certificates go by it",
+			s.Log.Warn("the clock of a node differs from the controller's; jobs do not depend on it, but files and certificates do",
 				"node", node, "ahead", time.Duration(off).Round(time.Second), "left_out", left)
 		}
 	}

@@ -19,7 +19,7 @@ func (s *NodeServer) Configuration(_ *nodepb.ConfigurationRequest, stream grpc.S
 		return err
 	}
 	if s.Conf == nil {
-		return status.Error(codes.FailedPrecondition, "this controller gives no configuration to hosts")
+		return status.Error(codes.FailedPrecondition, "this controller provides no configuration to hosts")
 	}
 	name := id.Name
 	if err := s.inTurn(stream.Context(), name); err != nil {
@@ -31,7 +31,7 @@ func (s *NodeServer) Configuration(_ *nodepb.ConfigurationRequest, stream grpc.S
 			return status.Error(codes.FailedPrecondition, err.Error())
 		}
 		if hash != have {
-			s.Log.Info("the configuration is given to a host", "host", name, "hash", short(hash))
+			s.Log.Info("sending the configuration to a host", "host", name, "hash", short(hash))
 			if err := stream.Send(signed); err != nil {
 				return err
 			}
@@ -58,7 +58,7 @@ func confNote(v *state.View, c *pb.ConfigurationState) string {
 	case c.GetHash() == "" || want == "" || c.Hash == want && c.Error == "":
 		return ""
 	case !c.Fetched:
-		return fmt.Sprintf("its slurm.conf is a different one than the controller's (%s, not %s)", short(c.Hash), short(want))
+		return fmt.Sprintf("its slurm.conf differs from the controller's (%s, not %s)", short(c.Hash), short(want))
 	case c.Error != "":
 		return fmt.Sprintf("its configuration is behind (%s, not %s): %s", short(c.Hash), short(want), c.Error)
 	}

@@ -184,7 +184,7 @@ func TestScriptsAreBoundedByTheSite(t *testing.T) {
 	for n, refused := range map[int]bool{100: false, 101: true} {
 		_, err := c.Submit(ctx, request("#!"+strings.Repeat("x", n-2)))
 		p, _ := problemOf(err)
-		if (p != nil) != refused || refused && !strings.Contains(p.Error(), "101 bytes and may have 100 (max_script_size") {
+		if (p != nil) != refused || refused && !strings.Contains(p.Error(), "101 bytes, the limit is 100 (max_script_size") {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 	}

@@ -141,7 +141,7 @@ func (s *RelayServer) serve(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb
 	select {
 	case err = <-sent:
 	case <-last.C:
-		return status.Error(codes.Aborted, "the host does not take what it is sent")
+		return status.Error(codes.Aborted, "the host does not read the data sent to it")
 	}
 	if err == nil {
 		select {
@@ -173,7 +173,7 @@ func receivePieces(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.Piece], 
 	}
 }
 
-var errPiece = status.Errorf(codes.InvalidArgument, "a piece has a caller, or more than %d bytes", MaxPiece)
+var errPiece = status.Errorf(codes.InvalidArgument, "a piece names a caller, or has more than %d bytes", MaxPiece)
 
 // sendPieces is what goes to the host, until the Local server has no more to say. That a host does not take it is noticed by the deadline
 // that frames.Conn sets for a write.
@@ -197,11 +197,11 @@ func checkFirst(p *nodepb.Piece) error {
 	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }
 	switch c := p.Caller; {
 	case c == nil:
-		return status.Error(codes.InvalidArgument, "the first piece of a connection must say whose it is")
+		return status.Error(codes.InvalidArgument, "the first piece of a connection must name the caller")
 	case len(p.Data) > MaxPiece:
 		return errPiece
 	case len(c.User) > maxUserName || strings.ContainsFunc(c.User, odd):
-		return status.Errorf(codes.InvalidArgument, "%.40q is no login name", c.User)
+		return status.Errorf(codes.InvalidArgument, "%.40q is not a login name", c.User)
 	}
 	return nil
 }
@@ -260,25 +260,25 @@ func (r relayed) Identify(ctx context.Context) (*Peer, *pb.Problem, error) {
 	operator := local.operator(uid)
 	if operator && !r.s.Trust().Root(host) {
 		return deny(pb.CodeAccessDenied, "list the host in relay_root of SlurmctldParameters, or use the controller's own host",
-			"host %s may not speak for root and SlurmUser", host)
+			"host %s may not act for root and SlurmUser", host)
 	}
 	u, err := local.service.Users.Member(ctx, uid)
 	switch {
 	case ctx.Err() != nil:
 		return nil, nil, ctx.Err()
 	case errors.Is(err, errNoAccount):
-		return deny(pb.CodeUserID, "accounts have to be the same on all hosts of a cluster",
+		return deny(pb.CodeUserID, "accounts must be the same on all hosts of a cluster",
 			"uid %d of host %s, which is %s there, has no account on the controller's machine", uid, host, called(r.caller.User))
 	case err != nil:
 		return deny(pb.CodeUserID, "try again when the directory service answers", "uid %d of host %s cannot be looked up: %v", uid, host,
 			err)
 	case u.Name != r.caller.User:
-		return deny(pb.CodeUserID, "accounts have to be the same on all hosts of a cluster",
+		return deny(pb.CodeUserID, "accounts must be the same on all hosts of a cluster",
 			"uid %d is %s on host %s, and %s on the controller's machine", uid, called(r.caller.User), host, u.Name)
 	}
 	if r.host.Role == mtls.RoleNode && !operator && !r.s.hasJob(host, uid, time.Now()) && !r.s.Trust().Login(host) {
 		return deny(pb.CodeAccessDenied, "use a login host; relay_login of SlurmctldParameters lists compute hosts on which users work",
-			"host %s runs no job of yours (uid %d), so it may not speak for you", host, uid)
+			"host %s runs no job of yours (uid %d), so it may not act for you", host, uid)
 	}
 	p := &Peer{UID: uid, GID: u.GID, Groups: u.Groups, Operator: operator, Via: ViaRelay, Host: host, User: u.Name,
 		owner: local.ownerOf(uid)}

@@ -194,7 +194,7 @@ func TestEveryMethodThroughARelay(t *testing.T) {
 		if (err == nil) != (row.Via[ViaRelay] == Yes) {
 			t.Errorf("%s by root: %v", name, err)
 		}
-		if row.Via[ViaRelay] == No && !strings.Contains(err.Error(), "cannot be asked for from host trusted") {
+		if row.Via[ViaRelay] == No && !strings.Contains(err.Error(), "is not available from host trusted") {
 			t.Errorf("%s by root: %v", name, err)
 		}
 	}
@@ -224,7 +224,7 @@ func TestRelayedIdentity(t *testing.T) {
 		says       string // "": it works
 	}{
 		"a user of a login host":          {mtls.RoleLogin, "login1", alice, aliceName, ""},
-		"root of a login host":            {mtls.RoleLogin, "login2", 0, "root", "host login2 may not speak for root and SlurmUser"},
+		"root of a login host":            {mtls.RoleLogin, "login2", 0, "root", "host login2 may not act for root and SlurmUser"},
 		"root of a listed host":           {mtls.RoleLogin, "trusted", 0, "root", ""},
 		"a name that differs":             {mtls.RoleLogin, "login3", alice, "bob", "uid 65533 is bob on host login3, and 65533 on the"},
 		"a name that the host has not":    {mtls.RoleLogin, "login4", alice, "", "uid 65533 is nobody on host login4"},
@@ -232,7 +232,7 @@ func TestRelayedIdentity(t *testing.T) {
 		"a compute host with a job":       {mtls.RoleNode, "n1", alice, aliceName, ""},
 		"a compute host without":          {mtls.RoleNode, "n2", alice, aliceName, "host n2 runs no job of yours (uid 65533)"},
 		"another user on a compute host":  {mtls.RoleNode, "n1", nobody, "nobody", "host n1 runs no job of yours (uid 65534)"},
-		"root of a compute host":          {mtls.RoleNode, "n1", 0, "root", "host n1 may not speak for root"},
+		"root of a compute host":          {mtls.RoleNode, "n1", 0, "root", "host n1 may not act for root"},
 		"a compute host where users work": {mtls.RoleNode, "work", alice, aliceName, ""},
 	} {
 		_, err := p.client(p.connect(c.role, c.host, mtls.RelayServerName), c.uid, c.user).Ping(ctx, &pb.PingRequest{})

@@ -23,7 +23,7 @@ func (s *Service) Report(ctx context.Context, r *pb.ReportRequest) (*pb.ReportRe
 		return nil, status.Error(codes.Unavailable, "accounting is not running")
 	}
 	if !slices.Contains([]string{"", "user", "account", "partition", "node"}, r.By) {
-		return nil, status.Errorf(codes.InvalidArgument, "there is no report by %.20q", r.By)
+		return nil, status.Errorf(codes.InvalidArgument, "unknown grouping of the report: %.20q", r.By)
 	}
 	v, now, private, peer := s.Writer.View(), time.Now().UnixNano(), s.Privacy().Usage, peerOf(ctx)
 	reply := &pb.ReportReply{SinceNs: r.SinceNs, UntilNs: now, Warning: s.Acct.Trouble()}
@@ -58,7 +58,7 @@ func (s *Service) Report(ctx context.Context, r *pb.ReportRequest) (*pb.ReportRe
 	reply.Rows, reply.Hours = q.Lose(rows, losses), hours
 	if proto.Size(reply) > maxReport {
 		return nil, problem(pb.NewProblem(pb.CodeTooLarge, "the answer would have more than %d bytes",
-			maxReport).WithHint("ask for less time, or for some users, accounts or partitions"))
+			maxReport).WithHint("request a shorter period, or only some users, accounts or partitions"))
 	}
 	return reply, nil
 }

@@ -139,7 +139,8 @@ func (s *Service) SubmitLarge(ctx context.Context, in pb.ControllerAPI_SubmitLar
 }
 
 func tooLarge(n int) *pb.Problem {
-	return pb.NewProblem(pb.CodeTooLarge, "%d bytes; a script may have %d, its environment %d in %d variables", n, maxScript, maxEnv,
+	return pb.NewProblem(pb.CodeTooLarge, "the submission has %d bytes; the limits are %d for a script, %d in %d variables for its "+
+		"environment", n, maxScript, maxEnv,
 		maxEnvVars).WithHint("put data in a file, and use --export=NONE or a list to leave variables out")
 }
 
@@ -241,7 +242,7 @@ func (s *Service) checkPayload(r *pb.SubmitRequest) *pb.Problem {
 	most := s.Writer.View().Settings.MaxScriptBytes
 	switch {
 	case most > 0 && len(r.Script) > most:
-		return pb.NewProblem(pb.CodeTooLarge, "the script has %d bytes and may have %d (max_script_size of SchedulerParameters)",
+		return pb.NewProblem(pb.CodeTooLarge, "the script has %d bytes, the limit is %d (max_script_size of SchedulerParameters)",
 			len(r.Script), most).WithHint("keep data in files beside it")
 	case len(r.Script) > maxScript, env > maxEnv, len(r.Env) > maxEnvVars:
 		return tooLarge(len(r.Script) + env)
@@ -537,7 +538,7 @@ func (s *Service) SetDebug(_ context.Context, r *pb.SetDebugRequest) (*pb.Update
 func (s *Service) Backup(_ context.Context, r *pb.BackupRequest) (*pb.BackupReply, error) {
 	path, n, err := s.MakeBackup(r.Path)
 	if err != nil {
-		return nil, status.Errorf(codes.Internal, "cannot make a backup: %v", err)
+		return nil, status.Errorf(codes.Internal, "cannot create a backup: %v", err)
 	}
 	return &pb.BackupReply{Path: path, Bytes: uint64(n), Seq: s.Writer.View().Seq}, nil
 }

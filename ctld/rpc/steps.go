@@ -41,7 +41,7 @@ func (s *Service) CreateStep(ctx context.Context, r *pb.CreateStepRequest) (*pb.
 	}
 	var err error
 	if cmd.Certificate, cmd.Key, err = stepwire.NewCertificate(r.JobId); err != nil {
-		return nil, status.Errorf(codes.Internal, "cannot make a certificate for the step: %v", err)
+		return nil, status.Errorf(codes.Internal, "cannot create a certificate for the step: %v", err)
 	}
 	late := time.NewTimer(min(time.Duration(r.WaitMs)*time.Millisecond, maxWait))
 	defer late.Stop()
@@ -121,7 +121,7 @@ func checkStep(r *pb.CreateStepRequest) *pb.Problem {
 
 func checkAddresses(list []string) *pb.Problem {
 	if len(list) == 0 || len(list) > maxAddresses {
-		return pb.NewProblem(pb.CodeInvalidSpec, "%d addresses of srun, 1 to %d are wanted", len(list), maxAddresses)
+		return pb.NewProblem(pb.CodeInvalidSpec, "%d addresses of srun, expected 1 to %d", len(list), maxAddresses)
 	}
 	for _, a := range list {
 		if len(a) > maxAddress {

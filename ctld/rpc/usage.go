@@ -73,7 +73,7 @@ func (s *Service) Usage(ctx context.Context, r *pb.UsageRequest) (*pb.UsageReply
 			})
 			if bytes > maxUsage {
 				return nil, problem(pb.NewProblem(pb.CodeTooLarge, "the answer would have more than %d bytes",
-					maxUsage).WithHint("ask for fewer jobs at a time"))
+					maxUsage).WithHint("request fewer jobs at a time"))
 			}
 		}
 	}

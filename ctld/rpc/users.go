@@ -95,7 +95,7 @@ func (u *Users) stranger(p *Peer) *pb.Problem {
 		return nil
 	}
 	return pb.NewProblem(pb.CodeUserID, "uid %d has no account on the controller's machine", p.UID).WithHint(
-		"jobs belong to users in its passwd(5) or its directory service")
+		"users of jobs must be in its passwd(5) or its directory service")
 }
 
 // errNoAccount: the directory has answered, and does not know a uid.

@@ -176,13 +176,13 @@ const (
 )
 
 // WhatLost is said of a node that has what a restored state does not know.
-const WhatLost = "has attempts that the restored state does not know"
+const WhatLost = "has attempts that the restored state does not contain"
 
 // WhatTold is said of a node that has told all that it ran.
 const WhatTold = "told what it ran before the restore"
 
 // WhatForgot is said of a node that ran more since a restored backup was made than it remembers.
-const WhatForgot = "does not remember all that it ran before the restore, so the jobs from before it wait for an administrator"
+const WhatForgot = "has no complete record of what it ran before the restore: the jobs from before wait for an administrator"
 
 // NodeChanged: a node's record changed. Durable when it must survive a restart (drain, reason, state), not for heartbeats. What
 // is durable is written on a full disk, too: a node that could not register there could not report the end of its jobs either.

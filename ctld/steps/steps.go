@@ -115,7 +115,7 @@ func newRequest(j *pb.JobRecord, spec *pb.StepSpec, most int) (*request, *pb.Pro
 	}
 	switch {
 	case r.tasks > MaxTasks || spec.CpusPerTask > MaxTasks:
-		return nil, pb.NewProblem(pb.CodeTooManyCPUs, "a step may have %d tasks", MaxTasks)
+		return nil, pb.NewProblem(pb.CodeTooManyCPUs, "a step can have at most %d tasks", MaxTasks)
 	case r.tasks == 0 && r.perNode == 0 && spec.CpusPerTask > 0 && spec.MinNodes > 0: // as many as fit
 	case r.tasks == 0:
 		r.req.MinNodes = r.min
@@ -128,15 +128,15 @@ func newRequest(j *pb.JobRecord, spec *pb.StepSpec, most int) (*request, *pb.Pro
 	}
 	r.max = max(r.max, r.min)
 	if has := liveNodes(j); int(spec.MinNodes) > has { // in the words of srun
-		return nil, pb.NewProblem(pb.CodeNodeConfig, "the step asks for more nodes than the job has").
+		return nil, pb.NewProblem(pb.CodeNodeConfig, "the step requests more nodes than the job has").
 			WithLead("Only allocated %d nodes asked for %d", has, spec.MinNodes)
 	}
 	if nodes := min(r.max, len(r.allowed)); r.tasks > nodes*r.most {
-		return nil, pb.NewProblem(pb.CodeTaskCount, "a step may have %d tasks on a node (MaxTasksPerNode), and asks for %d on %d nodes",
+		return nil, pb.NewProblem(pb.CodeTaskCount, "a step can have %d tasks on a node (MaxTasksPerNode), but requests %d on %d nodes",
 			r.most, r.tasks, nodes)
 	}
 	if r.min > len(r.allowed) {
-		return nil, pb.NewProblem(pb.CodeNodeConfig, "the step asks for %d nodes, and may have %d of the job's", r.min, len(r.allowed))
+		return nil, pb.NewProblem(pb.CodeNodeConfig, "the step requests %d nodes, but can use %d of the job's", r.min, len(r.allowed))
 	}
 	return r, nil
 }
@@ -184,7 +184,7 @@ func (r *request) names(j *pb.JobRecord) *pb.Problem {
 	}
 	for _, n := range append(wanted, r.hosts...) {
 		if !r.allowed[n] {
-			return pb.NewProblem(pb.CodeNodeConfig, "node %.80s is not one of job %s that the step may have", n, state.JobName(j))
+			return pb.NewProblem(pb.CodeNodeConfig, "node %.80s is not a node of job %s that the step can use", n, state.JobName(j))
 		}
 	}
 	for _, n := range wanted {
@@ -246,9 +246,9 @@ func (r *request) short(nodes []*node) *pb.Problem {
 	rest := *r
 	rest.explaining = true
 	if rest.noMemory(); bare.choose(nodes) != nil || rest.choose(nodes) == nil {
-		return pb.NewProblem(pb.CodeInvalidMemory, "the nodes have not the memory that the step asks for")
+		return pb.NewProblem(pb.CodeInvalidMemory, "the nodes lack the memory that the step requests")
 	}
-	return pb.NewProblem(pb.CodeInvalidGres, "the nodes have not what the step asks for of generic resources")
+	return pb.NewProblem(pb.CodeInvalidGres, "the nodes lack the generic resources that the step requests")
 }
 
 // pick takes nodes in this order until there are enough for all tasks.
@@ -351,7 +351,7 @@ func (r *request) lacking(n *node) *pb.Problem {
 	case r.use(n, 1, max(1, r.gpusOf(n, 1))).MemMiB > amountOf(n.mem):
 		return pb.NewProblem(pb.CodeInvalidMemory, "node %s has %d MiB for the step", n.name, n.mem)
 	}
-	return pb.NewProblem(pb.CodeInvalidGres, "node %s has not what the step asks for of generic resources", n.name)
+	return pb.NewProblem(pb.CodeInvalidGres, "node %s lacks the generic resources that the step requests", n.name)
 }
 
 // fits is how many tasks a node can take now.

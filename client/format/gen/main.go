@@ -13,8 +13,8 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", "../..", "folder of package client")
-	out := flag.String("out", "", "folder for the file (default: DIR/format)")
+	dir := flag.String("dir", "../..", "directory of package client")
+	out := flag.String("out", "", "directory for the file (default: DIR/format)")
 	flag.Parse()
 	text, err := generate(*dir)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 )
 
 func main() {
-	messages := flag.String("msg", ".", "folder of package msg")
-	calls := flag.String("client", "..", "folder of package client")
-	encode := flag.String("encode", "../../proto/sluice/v1", "folder that encode.gen.go goes to")
-	source := flag.String("pb", "../../proto/sluice/v1", "folder of package pb")
+	messages := flag.String("msg", ".", "directory of package msg")
+	calls := flag.String("client", "..", "directory of package client")
+	encode := flag.String("encode", "../../proto/sluice/v1", "directory for encode.gen.go")
+	source := flag.String("pb", "../../proto/sluice/v1", "directory of package pb")
 	flag.Parse()
 	files, err := generate(*source)
 	if err != nil {

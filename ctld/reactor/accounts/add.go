@@ -57,7 +57,7 @@ func named(a *pb.AssocRecord, parent string) *pb.AssocRecord {
 
 func (e *edit) room(n int) *pb.Problem {
 	if n > maxRecords || len(e.Assocs()) > 10*maxRecords {
-		return refusal("The controller holds at most %d of them.", maxRecords)
+		return refusal("The limit of the controller is %d of them.", maxRecords)
 	}
 	return nil
 }

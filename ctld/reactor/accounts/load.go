@@ -48,7 +48,7 @@ func (e *edit) load() *pb.Problem {
 func (e *edit) loadLine() *pb.Problem {
 	switch verb, entity := e.r.Verb, e.r.Entity; {
 	case len(e.r.Names) != 1 || entity == pb.PolicyEntity_POLICY_USER && verb == pb.PolicyVerb_POLICY_ADD && len(e.r.Accounts) != 1:
-		return refusal("A line is about one name.")
+		return refusal("A line takes one name.")
 	case verb == pb.PolicyVerb_POLICY_ADD && entity == pb.PolicyEntity_POLICY_ACCOUNT && e.Account(e.r.Names[0]) != nil:
 		return e.modifyAccounts()
 	case verb == pb.PolicyVerb_POLICY_ADD && entity == pb.PolicyEntity_POLICY_ACCOUNT:

@@ -199,7 +199,7 @@ func TestRefusals(t *testing.T) {
 		"delete user root":                             "root cannot be removed",
 		"delete qos normal":                            "cannot be deleted",
 		"modify account lab limithours=Mon":            "LimitHours: Mon has no hours",
-		"add qos x limithours=8-20":                    `"8-20" are no days`,
+		"add qos x limithours=8-20":                    `"8-20" are not days`,
 		"modify account lab defaultpartition=Debug":    "There is no partition 'Debug'",
 		"modify account lab defaultgputype=a100":       "No node has GPUs of type 'a100'",
 		"delete account":                               "No conditions",

@@ -132,7 +132,7 @@ func (e *edit) deleteQOS() *pb.Problem {
 			continue
 		}
 		if q.Name == state.NormalQOS {
-			return refusal("The QOS normal cannot be deleted: it is that of jobs which name none.")
+			return refusal("The QOS normal cannot be deleted: jobs that name no QOS use it.")
 		}
 		e.reply.Names = append(e.reply.Names, q.Name)
 	}

@@ -21,13 +21,13 @@ func (e *edit) checkSetting(s *pb.PolicySetting) *pb.Problem {
 	def := accounts.Find(on, s.Name)
 	switch {
 	case def == nil || def.Name != s.Name:
-		return refusal("%.40q cannot be set of a %s", s.Name, word(e.r.Entity))
+		return refusal("%.40q cannot be set for a %s", s.Name, word(e.r.Entity))
 	case s.Op != "" && (def.Kind != accounts.List || s.Op != "+" && s.Op != "-"):
-		return refusal("%s is no list: %.2q= does not go with it", s.Name, s.Op)
+		return refusal("%s is not a list: %.2q= cannot be used with it", s.Name, s.Op)
 	case def.Numeric():
 		return checkValues(def, s)
 	case def.Kind != accounts.List && len(s.Words) != 1:
-		return refusal("%s has one value", s.Name)
+		return refusal("%s takes one value", s.Name)
 	}
 	for i, w := range s.Words {
 		if def.Kind == accounts.Week {
@@ -56,7 +56,7 @@ func (e *edit) checkSetting(s *pb.PolicySetting) *pb.Problem {
 	case "Flags":
 		for _, w := range s.Words {
 			if !slices.Contains(accounts.Flags, w) {
-				return refusal("%.40q is no flag of a QOS; there are %s", w, strings.Join(accounts.Flags, ","))
+				return refusal("unknown QOS flag %.40q; flags are %s", w, strings.Join(accounts.Flags, ","))
 			}
 		}
 	case "PreemptMode":

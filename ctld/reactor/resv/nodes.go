@@ -171,7 +171,7 @@ func (e *edit) overlaps() *pb.Problem {
 	for _, name := range names {
 		if j := e.busy(e.tx.Node(name)); j != nil && !had[name] {
 			return pb.NewProblem(pb.CodeNodesBusy, "job %s may run on node %s beyond the start of the reservation", state.JobName(j),
-				name).WithHint("begin later, or add Flags=IGNORE_JOBS")
+				name).WithHint("choose a later start, or add Flags=IGNORE_JOBS")
 		}
 	}
 	return nil

@@ -57,7 +57,7 @@ func (e *edit) chooseParts() *pb.Problem {
 	}
 	if len(e.cores) > 0 && len(e.cores) != len(names) {
 		return pb.NewProblem(pb.CodeCoreCount, "%d numbers of cores for %d nodes", len(e.cores),
-			len(names)).WithHint("say one for each of %s", r.Nodes)
+			len(names)).WithHint("give one count for each of %s", r.Nodes)
 	}
 	needs := e.needs(len(names), func(i int) int { return int(e.cores[i]) })
 	for i, name := range names {
@@ -103,7 +103,7 @@ func (e *edit) tooLittle(n need, where string) *pb.Problem {
 		what += " and " + tres.Gres{Name: g.Name, Type: g.Type, Count: uint64(n.devices[i])}.String()
 	}
 	return pb.NewProblem(pb.CodeNodesBusy, "%d cores%s requested; %s has less that is not reserved and free by then", n.cores, what,
-		where).WithHint("begin later, or add Flags=IGNORE_JOBS")
+		where).WithHint("choose a later start, or add Flags=IGNORE_JOBS")
 }
 
 // partsOfAny takes them from the nodes of the partition: of so many nodes, or of as few as will do.

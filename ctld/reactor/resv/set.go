@@ -275,13 +275,13 @@ func (e *edit) checkFlags() *pb.Problem {
 		return no("a floating reservation must begin at least a minute from now").WithHint("StartTime=now+10minutes")
 	case (e.has("REPLACE") || e.has("REPLACE_DOWN")) && e.nodesSaid && e.pick == 0:
 		return pb.NewProblem(pb.CodeInvalidNodeName,
-			"REPLACE and REPLACE_DOWN are for reservations of a number of nodes").WithHint("ask with NodeCnt=")
+			"REPLACE and REPLACE_DOWN require a reservation of a number of nodes").WithHint("ask with NodeCnt=")
 	case (e.has("REPLACE") || e.has("REPLACE_DOWN")) && (e.has("STATIC") || e.nodesSaid && e.pick == 0 || parts || recurs(r) != "" &&
 		e.has("REPLACE")):
-		return no("REPLACE and REPLACE_DOWN are for reservations of a number of whole nodes").WithHint(
+		return no("REPLACE and REPLACE_DOWN require a reservation of a number of whole nodes").WithHint(
 			"ask with NodeCnt=, without STATIC_ALLOC")
 	case parts && e.has("FLEX"):
-		return no("FLEX is for reservations of whole nodes: jobs of one that has cores use those")
+		return no("FLEX requires a reservation of whole nodes: jobs in a reservation of cores use only those cores")
 	}
 	if old == nil && e.has("TIME_FLOAT") {
 		r.FloatS = uint32((r.StartNs - e.tx.NowNS) / 1e9)

@@ -98,7 +98,7 @@ func end(tx *state.Tx) {
 			continue
 		}
 		holdJobsOf(tx, r)
-		tx.Emit(state.ReservationEnded{Name: r.Name, Why: "its time is over"})
+		tx.Emit(state.ReservationEnded{Name: r.Name, Why: "it has ended"})
 	}
 }
 

@@ -161,7 +161,7 @@ func (e *edit) set(key, value string) *pb.Problem {
 		if e.old != nil && value != "" {
 			return pb.NewProblem(pb.CodeNotSupported, "the features by which the nodes of reservation %s were chosen cannot be changed",
 				e.r.Name).WithHint(
-				"give it other nodes (Nodes=), or delete it and create it anew")
+				"give it other nodes (Nodes=), or delete it and create it again")
 		}
 		e.r.Features = value
 	case "licenses":
@@ -177,7 +177,7 @@ func (e *edit) set(key, value string) *pb.Problem {
 	default:
 		return pb.NewProblem(pb.CodeNotSupported, "cannot set %s of a reservation",
 			key).WithHint(
-			"what can be set: StartTime, EndTime, Duration, Nodes, NodeCnt, CoreCnt, TRES, Users, Accounts, Groups, Flags, " +
+			"can be set: StartTime, EndTime, Duration, Nodes, NodeCnt, CoreCnt, TRES, Users, Accounts, Groups, Flags, " +
 				"PartitionName, Features, Licenses, MaxStartDelay, Skip, Comment")
 	}
 	return nil
@@ -325,7 +325,7 @@ func oneSided(list string) *pb.Problem {
 	not := func(s string) bool { return strings.HasPrefix(s, "-") }
 	if i := slices.IndexFunc(words, not); i >= 0 && slices.ContainsFunc(words, func(s string) bool { return !not(s) }) {
 		return pb.NewProblem(pb.CodeUserID, "%q both names and excludes",
-			list).WithHint("either name those who may, or exclude those who may not")
+			list).WithHint("name either those allowed or those excluded")
 	}
 	return nil
 }

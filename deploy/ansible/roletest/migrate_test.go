@@ -63,7 +63,7 @@ case $* in
 *show\ account*) echo root; [ ! -e $HOME/loaded ] || echo vision ;;
 *show\ qos*) echo normal ;;
 *load*) cat >$HOME/loaded; echo "$*" >>/var/log/said; cat $HOME/loaded >>/var/log/said ;;
-*) echo "$*" >>/var/log/said; echo "sacctmgr: stored, and without effect yet: MaxWall" >&2 ;;
+*) echo "$*" >>/var/log/said; echo "sacctmgr: stored, but not enforced yet: MaxWall" >&2 ;;
 esac
 `
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ esac
 	if got := r.file(t, "var/log/said"); got != want {
 		t.Errorf("sacctmgr was told\n%s\nnot\n%s", got, want)
 	}
-	for _, says := range []string{"stored, and without effect yet: MaxWall", "Sluice has accounts already"} {
+	for _, says := range []string{"stored, but not enforced yet: MaxWall", "Sluice has accounts already"} {
 		if !r.says(says) {
 			t.Errorf("nobody says %q:\n%s", says, r.out)
 		}

@@ -141,7 +141,7 @@ func (c *cluster) recalled(id uint32, want string) {
 	})
 	f := strings.Split(string(out), "|")
 	if len(f) != 10 || strings.Join(f[:6], "|") != want+"|n2|1|1" || f[6] == "" || strings.Contains(f[7]+f[8], "Unknown") ||
-		!strings.Contains(f[9], "does not have this job") {
+		!strings.Contains(f[9], "without this job") {
 		c.t.Errorf("sacct says of job %d, which the restored state does not know: %s", id, out)
 	}
 }

@@ -97,7 +97,7 @@ func TestTableOfOneUser(t *testing.T) {
 	c := newCluster(t, "MaxJobCount=40")
 	for range 2 {
 		if n := c.flood(10, 100, "Slurm temporarily unable to accept job, sleeping and retrying",
-			"MaxJobCount of slurm.conf, which is 40"); n != 30 {
+			"MaxJobCount=40 (slurm.conf)"); n != 30 {
 			t.Errorf("one user got %d of 40 places", n)
 		}
 		c.bystander()

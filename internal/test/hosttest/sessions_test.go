@@ -214,7 +214,7 @@ func (l *logins) byPassword(h *hosttest.Host, in string) {
 func (l *logins) byHand(h *hosttest.Host) {
 	l.t.Helper()
 	r := h.Run("bob", []string{"PAM_USER=alice", "PAM_TYPE=account"}, filepath.Join(bin, "sluice"), "adopt")
-	if r.Code != 1 || !strings.Contains(r.Err, "only root can have a session become part of a job") {
+	if r.Code != 1 || !strings.Contains(r.Err, "only root can make a session part of a job") {
 		l.t.Errorf("sluice adopt by a user: %v", r)
 	}
 	info, err := os.Stat(h.Path("/run/sluice/" + l.name + "/" + h.Name + ".sessions"))

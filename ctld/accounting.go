@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// newAccounting makes the accounting of a loaded state; the loop is there already.
+// newAccounting makes the accounting of a loaded state; the loop exists already.
 func (d *daemon) newAccounting(v *state.View) *acct.Accounting {
 	a := acct.New(acct.Options{Dir: d.opts.State, Cluster: v.ClusterID, Log: d.log, Policy: d.acctPolicy,
 		Outbox:     func(at state.Attempt) ([]byte, error) { return d.store.Get(journal.Finished, at.Key()) },
@@ -37,7 +37,7 @@ func (d *daemon) newAccounting(v *state.View) *acct.Accounting {
 	return a
 }
 
-// newFairShare makes the keeper of fair-share factors, which hears of each commit.
+// newFairShare makes the keeper of fair-share factors, which observes each commit.
 func (d *daemon) newFairShare() *fairshare.Keeper {
 	k := fairshare.New(fairshare.Keeper{View: d.loop.View, Log: d.log,
 		Usage: func(ctx context.Context, view func() *state.View, fades bool) ([]*acct.Share, int64, error) {
@@ -45,7 +45,7 @@ func (d *daemon) newFairShare() *fairshare.Keeper {
 			if fades {
 				fading = d.fading()
 			}
-			if why := d.acct.Trouble(); why != "" { // what is not known is not taken for nothing
+			if why := d.acct.Trouble(); why != "" { // unknown usage does not count as none
 				return nil, 0, errors.New(why)
 			}
 			return d.acct.Parts(ctx, fading, view)
@@ -67,7 +67,7 @@ func (d *daemon) newFairShare() *fairshare.Keeper {
 	return k
 }
 
-// newGPUHours makes the recorder of what GPUs do, which stores it in the accounting database.
+// newGPUHours makes the recorder of GPU use, which stores it in the accounting database.
 func (d *daemon) newGPUHours() *gpuhours.Recorder {
 	return &gpuhours.Recorder{View: d.loop.View, Keep: d.acct.AddHours, Now: time.Now, Boot: clock.Boot, Log: d.log,
 		Sample: func(node, id string) (percent int64, known bool) {
@@ -79,7 +79,7 @@ func (d *daemon) newGPUHours() *gpuhours.Recorder {
 		}}
 }
 
-// keepAccounts runs the recorder and accounting, which ends after it: it closes the database into which the recorder's last minute goes.
+// keepAccounts runs the recorder and accounting. Accounting ends last: it closes the database that stores the recorder's last minute.
 func keepAccounts(ctx context.Context, part func(string, func() error), recorder, accounting func(context.Context)) {
 	later, end := context.WithCancel(context.WithoutCancel(ctx))
 	part("GPU hours", func() error { defer end(); recorder(ctx); return nil })
@@ -88,12 +88,12 @@ func keepAccounts(ctx context.Context, part func(string, func() error), recorder
 
 func (d *daemon) acctPolicy() acct.Policy {
 	c := d.conf.Load()
-	keep, _ := c.PurgeJobAfter() // Load has refused what it cannot read
+	keep, _ := c.PurgeJobAfter() // Load has refused invalid values
 	return acct.Policy{TextBytes: maxAccountingBytes(c), Scripts: hasWord(c.AccountingStoreFlags, "job_script"),
 		Env: hasWord(c.AccountingStoreFlags, "job_env"), Keep: keep}
 }
 
-// privacy is who sees what in sacct (slurm.conf(5), PrivateData).
+// privacy returns who may see what in sacct (slurm.conf(5), PrivateData).
 func (d *daemon) privacy() rpc.Privacy {
 	c := d.conf.Load()
 	return rpc.Privacy{Jobs: hasWord(c.PrivateData, "jobs"), Extern: hasWord(c.PrologFlags, "contain"), WCKeys: c.TrackWCKey,
@@ -101,7 +101,7 @@ func (d *daemon) privacy() rpc.Privacy {
 		Fading: d.fading()}
 }
 
-// fading is how usage is forgotten.
+// fading returns how usage decays.
 func (d *daemon) fading() acct.Fading {
 	c := d.conf.Load()
 	return acct.Fading{HalfLife: time.Duration(c.PriorityDecayHalfLifeMin) * time.Minute,

@@ -79,7 +79,8 @@ func heldJob() *pb.SubmitRequest {
 		Spec: &pb.JobSpec{Name: "bench", WorkDir: "/tmp", Hold: true, NumTasks: 1, StdOut: "/dev/null"}}
 }
 
-// BenchmarkSubmit is durable submissions from one connection with so many in flight; every one is on disk when it is answered.
+// BenchmarkSubmit measures durable submissions over one connection with a number of calls in flight. Each one is on disk when it is
+// answered.
 func BenchmarkSubmit(b *testing.B) {
 	for _, inFlight := range []int{1, 64} {
 		b.Run(fmt.Sprintf("inflight=%d", inFlight), func(b *testing.B) {
@@ -109,7 +110,7 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 }
 
-// BenchmarkQueue is a controller with so many pending jobs: memory, and the time to load them after a restart.
+// BenchmarkQueue measures a controller with many pending jobs: its memory, and the time to load them after a restart.
 func BenchmarkQueue(b *testing.B) {
 	for _, jobs := range []int{10_000, 100_000} {
 		b.Run(fmt.Sprintf("jobs=%d", jobs), func(b *testing.B) {

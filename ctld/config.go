@@ -19,13 +19,13 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// maxUserJobs is how many jobs one user may have queued or running.
+// maxUserJobs is the largest number of jobs that one user may have queued or running.
 const maxUserJobs = 20000
 
-// requeueDelayS is how long a requeued job waits; Slurm's is two minutes, and tools expect BeginTime as the reason meanwhile.
+// requeueDelayS is the delay of a requeued job; Slurm's is two minutes, and tools expect the reason BeginTime meanwhile.
 const requeueDelayS = 120
 
-// stateConfig makes the state's configuration of slurm.conf.
+// stateConfig converts slurm.conf to the state's configuration.
 func stateConfig(c *conf.Config, uid uint32) *state.Config {
 	cfg := &state.Config{Settings: settings(c, uid), PartitionNodes: map[string][]string{}, PartitionGIDs: map[string][]uint32{},
 		Gres: map[string]state.GresConfig{}, GresOf: func(node string) state.GresConfig { return gresConfig(c, node) }}
@@ -59,7 +59,7 @@ func settings(c *conf.Config, uid uint32) *state.Settings {
 		switches = append(switches, state.Switch{Name: s.Name, Level: s.Level, LinkSpeed: s.LinkSpeed, Nodes: s.Nodes,
 			Switches: s.Switches})
 	}
-	requeue, _ := conf.ExitCodes(c.RequeueExit) // read before, with all of slurm.conf
+	requeue, _ := conf.ExitCodes(c.RequeueExit) // cannot fail: read before, with all of slurm.conf
 	hold, _ := conf.ExitCodes(c.RequeueExitHold)
 	return &state.Settings{
 		Zone:     time.Local,
@@ -104,38 +104,38 @@ func enforces(c *conf.Config, word string) bool {
 	return false
 }
 
-// maxUserStateMiB is how much one user may hold in the state where SlurmctldParameters does not say.
+// maxUserStateMiB is the default of max_user_state.
 const maxUserStateMiB = 256
 
-// maxUserBytes is max_user_state of SlurmctldParameters, how many MiB of scripts, environments and records one user may hold in the state;
-// 0 is no bound.
+// maxUserBytes returns max_user_state of SlurmctldParameters, the MiB of scripts, environments and records that one user may hold in the
+// state, in bytes; 0 is no bound.
 func maxUserBytes(c *conf.Config) int64 {
 	return int64(max(c.SlurmctldParameters.Int("max_user_state", maxUserStateMiB), 0)) << 20
 }
 
-// maxUserAccountingMiB is how much of one user's scripts and environments accounting keeps where SlurmctldParameters does not say.
+// maxUserAccountingMiB is the default of max_user_accounting: MiB of one user's scripts and environments in accounting.
 const maxUserAccountingMiB = 1024
 
-// maxAccountingBytes is max_user_accounting of SlurmctldParameters; 0 is no bound.
+// maxAccountingBytes returns max_user_accounting of SlurmctldParameters in bytes; 0 is no bound.
 func maxAccountingBytes(c *conf.Config) int64 {
 	return int64(max(c.SlurmctldParameters.Int("max_user_accounting", maxUserAccountingMiB), 0)) << 20
 }
 
-// maxSwitchWaitS is max_switch_wait of SchedulerParameters, how long jobs wait for the switches that they ask for at most.
+// maxSwitchWaitS returns max_switch_wait of SchedulerParameters, the longest time that jobs wait for the requested switches.
 func maxSwitchWaitS(c *conf.Config) int64 {
 	return int64(c.SchedulerParameters.Int("max_switch_wait", 300))
 }
 
-// Heartbeats: each node's comes every usualHeartbeatS seconds, or as seldom as it takes for all of them together to be no more than
-// heartbeatsPerS, but not more seldom than slowHeartbeatS.
+// Heartbeats: each node sends one every usualHeartbeatS seconds, or less often so that all nodes together send at most heartbeatsPerS a
+// second, but at least one every slowHeartbeatS.
 const (
 	usualHeartbeatS = 10
 	slowHeartbeatS  = 60
 	heartbeatsPerS  = 250
 )
 
-// heartbeat is how often a node reports its load, in seconds: a few times within SlurmdTimeout. Whether a node is there is not found out by
-// that: its connection says so.
+// heartbeat returns the interval in seconds at which a node reports its load: a fraction of SlurmdTimeout. It does not detect dead nodes:
+// the connection does.
 func heartbeat(timeoutS int64, nodes int) uint32 {
 	every := int64(max(usualHeartbeatS, min((nodes+heartbeatsPerS-1)/heartbeatsPerS, slowHeartbeatS)))
 	if timeoutS <= 0 {
@@ -210,7 +210,7 @@ func partitionRecord(c *conf.Config, p *conf.Partition) *pb.PartitionRecord {
 	return r
 }
 
-// jobDefaults puts together what JobDefaults and the keys of their own say of jobs with GPUs.
+// jobDefaults combines JobDefaults and the separate keys for jobs with GPUs.
 func jobDefaults(p *conf.Partition) string {
 	var out []string
 	if p.DefCPUPerGPU > 0 {
@@ -243,11 +243,11 @@ func count(n int64) uint32 {
 	return uint32(n)
 }
 
-// resolvedGroups are the groups that were found since the start, gid by name: a directory service that does not answer while the
-// configuration is read again closes no partition.
+// resolvedGroups caches the groups that were found since the start, gid by name: a directory service that does not answer during a
+// reconfigure closes no partition.
 var resolvedGroups sync.Map
 
-// groupIDs resolves AllowGroups; nil = everybody. A name that is no group of this machine, and was none before, lets nobody in, as in
+// groupIDs resolves AllowGroups; nil = all users. A name that is not a group on this machine, and never was one, admits nobody, as in
 // Slurm: logDoubts names it. Root's group is implied.
 func groupIDs(p *conf.Partition) []uint32 {
 	if len(p.AllowGroups) == 0 || slices.ContainsFunc(p.AllowGroups, func(g string) bool { return strings.EqualFold(g, "ALL") }) {
@@ -265,9 +265,9 @@ func groupIDs(p *conf.Partition) []uint32 {
 	return gids
 }
 
-// schedParams are the scheduler's parameters (slurm.conf(5), SchedulerType, SchedulerParameters, SelectTypeParameters). Sluice's own
+// schedParams returns the scheduler's parameters (slurm.conf(5), SchedulerType, SchedulerParameters, SelectTypeParameters). Sluice's own
 // SchedulerParameters are bf_policy (easy, conservative), bf_reservations, bf_order (queue, sjbf, merit), bf_guard, bf_head_guard,
-// bf_short_queue and bf_max_wait (seconds), placement (pack, fgd, bestfit); docs/scheduling.md says what they do.
+// bf_short_queue and bf_max_wait (seconds), placement (pack, fgd, bestfit); docs/scheduling.md explains them.
 func schedParams(c *conf.Config) record.Params {
 	p, own := record.DefaultParams(), c.SchedulerParameters
 	p.Depth, p.UserDepth, p.Reservations = own.Int("bf_max_job_test", 0), own.Int("bf_max_job_user", 0), own.Int("bf_reservations", 0)
@@ -315,7 +315,7 @@ func schedParams(c *conf.Config) record.Params {
 	return p
 }
 
-// shown is what scontrol show config shows.
+// shown returns the configuration for scontrol show config.
 func (d *daemon) shown() *pb.ConfigReply {
 	c := d.conf.Load()
 	rt := conf.Runtime{NextJobID: d.loop.View().NextJobID, Version: version.Slurm,
@@ -335,7 +335,7 @@ func keyValues(pairs []conf.Pair) []*pb.KeyValue {
 	return out
 }
 
-// logQOS says in the log which partitions name a QOS that does not exist: they have no such limits.
+// logQOS logs the partitions whose QOS does not exist: they have no such limits.
 func (d *daemon) logQOS(c *conf.Config, p *state.Policy) {
 	if !enforces(c, "limits") && !enforces(c, "safe") {
 		return
@@ -347,7 +347,7 @@ func (d *daemon) logQOS(c *conf.Config, p *state.Policy) {
 	}
 }
 
-// logDoubts says in the log what of a configuration has no effect, and what may not be meant.
+// logDoubts logs the parts of a configuration that have no effect, or that may be a mistake.
 func (d *daemon) logDoubts(c *conf.Config) {
 	for _, i := range c.Ignored {
 		d.log.Warn("configuration key or word without effect", "key", i.Key, "why", i.Why, "at", fmt.Sprintf("%s:%d", i.File, i.Line))

@@ -24,7 +24,7 @@ func ofConf(c *conf.Config) *state.Config {
 	return cfg
 }
 
-// TestConfiguredNodesAreWhole: whatever slurm.conf says of a node is in the state's configuration.
+// TestConfiguredNodesAreWhole: every node option of slurm.conf reaches the state's configuration.
 func TestConfiguredNodesAreWhole(t *testing.T) {
 	fieldtest.Shows(t, nil, func(n *conf.Node) any {
 		if n.State != fieldtest.Filled[conf.Node]().State { // a value that is made up; the words are tried below

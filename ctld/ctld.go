@@ -48,37 +48,37 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// Options are what the command line says. Empty fields follow slurm.conf.
+// Options are the options of the command line. Empty fields follow slurm.conf.
 type Options struct {
 	Conf   string // path of slurm.conf
-	State  string // folder of the database; default StateSaveLocation
+	State  string // directory of the database; default StateSaveLocation
 	Socket string // unix socket of the commands; default DefaultSocket(ClusterName)
 	Listen string // address for nodes; default :SlurmctldPort
-	// Metrics is where metrics are served unless slurm.conf says where: ADDR:PORT, none; default DefaultMetrics.
+	// Metrics is the address of the metrics server unless slurm.conf sets it: ADDR:PORT, or none; default DefaultMetrics.
 	Metrics string
 	// MetricsTokens is the file of tokens unless slurm.conf names one; default none.
 	MetricsTokens string
 	Log           *slog.Logger
-	// Debug is a level that counts instead of SlurmctldDebug (slurmctld(8), -v); empty: there is none.
+	// Debug is a level that overrides SlurmctldDebug (slurmctld(8), -v); empty: none.
 	Debug string
-	// LogTo opens the log that slurm.conf names, and has it written as slurm.conf says. nil: the log stays what it is.
+	// LogTo opens the log named by slurm.conf, with its format. nil: the log stays as it is.
 	LogTo func(*conf.Config) error
-	// LogFile is the path that LogTo opens; nil as LogTo.
+	// LogFile returns the path that LogTo opens; nil if LogTo is.
 	LogFile func(configured string) string
-	// PidFile is where the controller writes its process id; "none": nowhere; empty: SlurmctldPidFile, where slurm.conf names it.
+	// PidFile is the file for the controller's process id; "none": no file; empty: SlurmctldPidFile, if slurm.conf sets it.
 	PidFile string
-	// Drop has a controller that was started as root become SlurmUser: this whole process.
+	// Drop makes a controller that was started as root become SlurmUser: this whole process.
 	Drop bool
 	// Signals are SIGHUP and SIGUSR2; may be nil.
 	Signals <-chan os.Signal
-	// Service is told how the controller is doing; may be nil.
+	// Service reports the controller's status to the service manager; may be nil.
 	Service *service.Manager
-	// CertificateLife is how long the certificates of hosts that join are good; 0: ca.HostLife.
+	// CertificateLife is the lifetime of certificates for joining hosts; 0: ca.HostLife.
 	CertificateLife time.Duration
 }
 
-// DefaultSocket is where the commands look for the controller of a cluster when SLUICE_SOCKET does not say: for a service, in the folder
-// that the service manager has made for it (RuntimeDirectory=, systemd.exec(5)).
+// DefaultSocket returns the socket on which commands look for the controller of a cluster unless SLUICE_SOCKET is set: for a service, in
+// the directory that the service manager has made for it (RuntimeDirectory=, systemd.exec(5)).
 func DefaultSocket(cluster string) string {
 	dir, _, _ := strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":")
 	return filepath.Join(cmp.Or(dir, "/run/sluice"), cluster, "ctld.sock")
@@ -89,17 +89,16 @@ const (
 	maxMessage     = 8 << 20
 	maxStreams     = 64
 	maxHeaders     = 16 << 10
-	connectTimeout = 2 * time.Minute // of a handshake: all nodes of a large cluster may come at once, and a busy machine be slow
-	windowBytes    = 1 << 20         // that a node may send before it has been read
-	nodeBuffer     = 8 << 10         // of those that send; what comes is read from the buffer that TLS has anyway
-	// nodePing is when a node is asked whether its daemon still answers, where nothing comes from it. Whether its host does is known sooner
-	// (package tcp).
+	connectTimeout = 2 * time.Minute // of a handshake: all nodes of a large cluster may connect at once to a busy machine
+	windowBytes    = 1 << 20         // that a node may send before they are read
+	nodeBuffer     = 8 << 10         // for sending; input is read from the buffer of TLS
+	// nodePing is the silence after which a node's daemon is pinged. A dead host is detected sooner (package tcp).
 	nodePing    = 2 * time.Minute
 	backupEvery = time.Hour
 	keepBackups = 24
 )
 
-// Run is the controller until ctx ends, or something fails that it cannot go on from. Running jobs do not notice its end.
+// Run runs the controller until ctx ends or a fatal error occurs. Running jobs do not notice its end.
 func Run(ctx context.Context, o Options) error {
 	d := &daemon{opts: o, log: o.Log, conf: &atomic.Pointer[conf.Config]{}}
 	r, err := d.read()
@@ -119,7 +118,7 @@ func Run(ctx context.Context, o Options) error {
 	if d.opts.Listen == "" {
 		d.opts.Listen = net.JoinHostPort("", strconv.Itoa(c.SlurmctldPort))
 	}
-	// Before the directory of the socket is made: a state directory that was mistyped leaves nothing behind.
+	// Before the directory of the socket is made: a mistyped state directory should leave nothing behind.
 	if _, err := os.Stat(filepath.Dir(filepath.Clean(d.opts.State))); err != nil {
 		return fmt.Errorf("cannot create the state directory %s: %w", d.opts.State, err)
 	}
@@ -133,7 +132,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer removePid()
-	if o.LogTo != nil { // a daemon whose log has no place does not begin: as with Slurm, its file system may be missing
+	if o.LogTo != nil { // a daemon without a place for its log does not start, as with Slurm: the log's file system may be missing
 		if err := o.LogTo(c); err != nil {
 			return err
 		}
@@ -167,9 +166,9 @@ type daemon struct {
 	certs     certificates
 	door      atomic.Pointer[nodeport.Door]
 	hosts     *hostconf.Current
-	inForce   atomic.Pointer[reading] // what a reconfigure is compared with
+	inForce   atomic.Pointer[reading] // for comparison at a reconfigure
 	nodeDebug nodeDebug
-	plugin    atomic.Pointer[jobsubmit.Plugin] // of job_submit.lua; nil until it is needed
+	plugin    atomic.Pointer[jobsubmit.Plugin] // job_submit.lua; nil until it is needed
 }
 
 func (d *daemon) run(ctx context.Context, listen listeners) error {
@@ -189,7 +188,7 @@ func (d *daemon) run(ctx context.Context, listen listeners) error {
 	d.pack(d.inForce.Load())
 	cfg := d.stateConfig(d.inForce.Load())
 	d.started = time.Now()
-	// Only the last folder of the path, as slurmctld does: a path that was mistyped further up is an error, not an empty cluster.
+	// Only the last directory of the path, as slurmctld does: a path with a mistyped parent is an error, not an empty cluster.
 	if err := os.Mkdir(d.opts.State, 0o700); err == nil {
 		d.log.Warn("the state directory is new and has no jobs", "dir", d.opts.State)
 	} else if !errors.Is(err, fs.ErrExist) {
@@ -216,7 +215,7 @@ func (d *daemon) run(ctx context.Context, listen listeners) error {
 	return d.serve(ctx, v, listen)
 }
 
-// serve starts everything on a loaded state, and ends everything when one part ends.
+// serve starts all parts on a loaded state, and ends all when one ends.
 func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -245,7 +244,7 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 			}
 		}()
 	}
-	loopCtx, stopLoop := context.WithCancel(context.Background()) // the writer ends last: others wait for its answers
+	loopCtx, stopLoop := context.WithCancel(context.Background()) // the writer ends last: other parts wait for its answers
 	defer stopLoop()
 	var loopDone sync.WaitGroup
 	loopDone.Add(1)
@@ -280,7 +279,7 @@ func (d *daemon) serve(ctx context.Context, v *state.View, listen listeners) err
 	return nil
 }
 
-// follow are those that act on what has been committed.
+// follow holds the parts that act on commits.
 type follow struct {
 	mail        *mail.Post
 	programs    *prolog.Runner
@@ -295,7 +294,7 @@ func (f follow) run(ctx context.Context, part func(string, func() error)) {
 	part("mail", func() error { f.mail.Run(ctx); return nil })
 }
 
-// assemble makes the writer, and whatever hears of each of its commits. Nothing runs yet.
+// assemble makes the writer and the observers of its commits. Nothing runs yet.
 func (d *daemon) assemble(v *state.View, watch *rpc.Watch) follow {
 	d.samples, d.holds = live.NewSamples(), rpc.NewHolds()
 	params := schedParams(d.conf.Load())
@@ -328,7 +327,7 @@ func (d *daemon) assemble(v *state.View, watch *rpc.Watch) follow {
 	return follow{post, programs, power, completions}
 }
 
-// nodeServices puts what hosts may call on their server. Their connections come through the door.
+// nodeServices registers the services for hosts on their server. Their connections come through the door.
 func (d *daemon) nodeServices(ctx context.Context, nodes *grpc.Server, listen listeners, clusterID string,
 	beats *rpc.Beats) *nodeport.Door {
 	nodepb.RegisterNodeAPIServer(nodes, &rpc.NodeServer{Writer: d.loop, Ending: ctx.Done(), Dispatcher: d.disp, Beats: beats, Live: d.live,
@@ -342,7 +341,7 @@ func (d *daemon) nodeServices(ctx context.Context, nodes *grpc.Server, listen li
 	return door
 }
 
-// background is what the controller does by itself.
+// background starts the controller's own activities.
 func (d *daemon) background(ctx context.Context, part func(string, func() error)) {
 	part("planner", func() error { return d.planner.Run(ctx) })
 	part("certificates", func() error { d.takeIn(ctx); return nil })
@@ -371,12 +370,13 @@ func (d *daemon) background(ctx context.Context, part func(string, func() error)
 	part("signs of life", func() error { d.opts.Service.Watch(ctx, d.writes(), d.status); return nil })
 }
 
-// operator says who may do everything: root, SlurmUser, and who this controller runs as, to whom its socket and its database belong.
+// operator reports whether a uid may do everything: root, SlurmUser, and the user that this controller runs as, who owns its socket and
+// database.
 func (d *daemon) operator(uid uint32) bool {
 	return uid == 0 || uid == d.uid || uid == uint32(os.Geteuid())
 }
 
-// generation is that of the state.
+// generation returns the generation of the state.
 func (d *daemon) generation() version.Generation {
 	n, _ := d.store.Generation()
 	return version.Generation{Cluster: d.store.ClusterID(), Number: n}
@@ -387,7 +387,7 @@ func (d *daemon) script(j *pb.JobRecord) ([]byte, []string, error) {
 	return state.ReadTexts(d.store.Get, j)
 }
 
-// nodeServer is the gRPC server for hosts: TLS 1.3, both sides show certificates of this cluster's CA. Who has none may join.
+// nodeServer makes the gRPC server for hosts: TLS 1.3, with certificates of this cluster's CA on both sides. Hosts without one may join.
 func (d *daemon) nodeServer(relays *nodeport.Annex) (*grpc.Server, error) {
 	if err := d.loadTrust(); err != nil {
 		return nil, err
@@ -396,14 +396,14 @@ func (d *daemon) nodeServer(relays *nodeport.Annex) (*grpc.Server, error) {
 		grpc.Creds(nodeport.Credentials(credentials.NewTLS(d.certs.config()), relays)), grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout),
-		// With windows that are given, gRPC does not measure what the connection can do, which is a ping for each message that comes.
+		// With fixed windows gRPC does not measure the connection, which takes a ping for each received message.
 		grpc.InitialWindowSize(windowBytes), grpc.InitialConnWindowSize(windowBytes),
 		grpc.ReadBufferSize(0), grpc.WriteBufferSize(nodeBuffer),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: nodePing, Timeout: tcp.Gone, MaxConnectionIdle: time.Minute}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))...), nil
 }
 
-// names are those under which nodes reach this controller.
+// names returns the names under which nodes reach this controller.
 func (d *daemon) names() []string {
 	var names []string
 	for _, h := range d.conf.Load().SlurmctldHosts {
@@ -415,7 +415,7 @@ func (d *daemon) names() []string {
 	return append(names, "localhost", "127.0.0.1", "::1")
 }
 
-// backup makes one backup and drops those that are too many.
+// backup makes a backup and deletes excess ones.
 func (d *daemon) backup() (string, error) {
 	path, err := d.store.BackupNow()
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// LogHandler passes on what the debug level lets through, and of what it does not let through the lines of the debug flags: those whose
-// attribute "flag" names one that is set (slurm.conf(5), SlurmctldDebug and DebugFlags). Both can change at any time. A second handler
-// gets what it lets through by itself (SlurmctldSyslogDebug).
+// LogHandler passes on lines at or above the debug level, and below it those of the debug flags: lines whose attribute "flag" names a flag
+// that is set (slurm.conf(5), SlurmctldDebug and DebugFlags). Both can change at any time. A second handler applies its own level
+// (SlurmctldSyslogDebug).
 type LogHandler struct {
-	slog.Handler // lets everything through
+	slog.Handler // handles every line
 	also         slog.Handler
 	rules        *logRules
 }
@@ -28,7 +28,7 @@ type logRules struct {
 	flags atomic.Pointer[[]string]
 }
 
-// NewLogHandler makes a handler that writes to next, at first from info on, and to also.
+// NewLogHandler makes a handler that writes to next, initially from info on, and to also.
 func NewLogHandler(next, also slog.Handler) *LogHandler {
 	return &LogHandler{Handler: next, also: also, rules: &logRules{}}
 }
@@ -46,12 +46,12 @@ func (r *logRules) flagged() []string {
 	return nil
 }
 
-// Enabled is for slog.
+// Enabled implements slog.Handler.
 func (h *LogHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= h.rules.level.Level() || len(h.rules.flagged()) > 0 || h.also.Enabled(ctx, level)
 }
 
-// Handle is for slog.
+// Handle implements slog.Handler.
 func (h *LogHandler) Handle(ctx context.Context, r slog.Record) error {
 	var err error
 	if h.also.Enabled(ctx, r.Level) {
@@ -70,17 +70,17 @@ func (h *LogHandler) Handle(ctx context.Context, r slog.Record) error {
 	return errors.Join(err, h.Handler.Handle(ctx, r))
 }
 
-// WithAttrs is for slog.
+// WithAttrs implements slog.Handler.
 func (h *LogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &LogHandler{Handler: h.Handler.WithAttrs(attrs), also: h.also.WithAttrs(attrs), rules: h.rules}
 }
 
-// WithGroup is for slog.
+// WithGroup implements slog.Handler.
 func (h *LogHandler) WithGroup(name string) slog.Handler {
 	return &LogHandler{Handler: h.Handler.WithGroup(name), also: h.also.WithGroup(name), rules: h.rules}
 }
 
-// useConfig makes a configuration the one in force.
+// useConfig makes a configuration the present one.
 func (d *daemon) useConfig(c *conf.Config) {
 	d.conf.Store(c)
 	if h, ok := d.log.Handler().(*LogHandler); ok {
@@ -88,13 +88,13 @@ func (d *daemon) useConfig(c *conf.Config) {
 	}
 }
 
-// nodeDebug are the levels of single node daemons, until the configuration is read again.
+// nodeDebug holds the levels of single node daemons, until the configuration is read again.
 type nodeDebug struct {
 	mu     sync.Mutex
 	levels map[string]string
 }
 
-// forgetDebug makes a newly read configuration the one in force, without what setDebug has changed.
+// forgetDebug makes a newly read configuration the present one, without changes by setDebug.
 func (d *daemon) forgetDebug(c *conf.Config) {
 	d.nodeDebug.mu.Lock()
 	defer d.nodeDebug.mu.Unlock()
@@ -102,7 +102,7 @@ func (d *daemon) forgetDebug(c *conf.Config) {
 	d.useConfig(c)
 }
 
-// nodeLevel is the level at which a node daemon logs.
+// nodeLevel returns the level at which a node daemon logs.
 func (d *daemon) nodeLevel(node string) slog.Level {
 	d.nodeDebug.mu.Lock()
 	defer d.nodeDebug.mu.Unlock()
@@ -119,7 +119,7 @@ func (d *daemon) setDebug(r *pb.SetDebugRequest, nodes []string) *pb.Problem {
 	}
 	if len(nodes) > 0 {
 		d.setNodeLevels(nodes, level)
-		d.disp.Resend(nodes) // asks for nodeLevel under locks of its own
+		d.disp.Resend(nodes) // calls nodeLevel, which takes the lock
 		return nil
 	}
 	d.nodeDebug.mu.Lock()

@@ -39,7 +39,7 @@ func TestLogHandler(t *testing.T) {
 	}
 }
 
-// TestSecondLog: what goes to syslog does not depend on the level and the flags of the log, nor the other way round.
+// TestSecondLog: the level and the flags of the log do not affect syslog, nor the reverse.
 func TestSecondLog(t *testing.T) {
 	var first, second bytes.Buffer
 	level := &slog.LevelVar{}

@@ -8,7 +8,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// newNodes reads what scontrol create says of nodes, as a NodeName line of slurm.conf in force.
+// newNodes parses the nodes of scontrol create, as a NodeName line of the present slurm.conf.
 func (d *daemon) newNodes(names string, set []*pb.KeyValue) ([]*pb.NodeRecord, error) {
 	may := func(state string) bool {
 		return strings.EqualFold(state, "FUTURE") || strings.EqualFold(state, "CLOUD")
@@ -38,7 +38,7 @@ func (d *daemon) newNodes(names string, set []*pb.KeyValue) ([]*pb.NodeRecord, e
 	return out, nil
 }
 
-// foundNode is the node of a host that joins by itself: its hardware, what its --conf says, and what NodeName=DEFAULT does.
+// foundNode makes the node of a host that joins by itself from its hardware, its --conf and NodeName=DEFAULT.
 func (d *daemon) foundNode(h *pb.NodeHello) (*pb.NodeRecord, error) {
 	hw := h.GetHardware()
 	var found []conf.Pair

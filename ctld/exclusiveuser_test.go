@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// TestExclusiveUser: a node that a job of a partition with ExclusiveUser has is its user's: what starts and what waits is the answer of a
-// real Slurm 22.05 to the same jobs.
+// TestExclusiveUser: a node that runs a job of a partition with ExclusiveUser belongs to that job's user. The starts and waits are those of
+// a real Slurm 22.05 with the same jobs.
 func TestExclusiveUser(t *testing.T) {
 	b := newConfBench(t, `NodeName=n1 CPUs=4 RealMemory=4000
 PartitionName=exu Nodes=n1 ExclusiveUser=YES

@@ -10,10 +10,10 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// figures are the counters of sdiag(1). The parts count since the start; what is subtracted here is what they had reached at the
-// last reset: sdiag --reset, or midnight UTC.
+// figures computes the counters of sdiag(1). The parts count since the start; here their values at the last reset (sdiag --reset, or
+// midnight UTC) are subtracted.
 type figures struct {
-	latencyUS float64 // of a thousand looks at the clock
+	latencyUS float64 // of a thousand readings of the clock
 
 	mu       sync.Mutex
 	jobs     map[string]float64 // by "jobs_submitted" and the like
@@ -30,7 +30,7 @@ func newFigures(now time.Time) *figures {
 	return f
 }
 
-// Changed counts what happened to jobs. It is a loop observer.
+// Changed counts the events of jobs. It is a loop observer.
 func (f *figures) Changed(c state.Change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -41,7 +41,7 @@ func (f *figures) Changed(c state.Change) {
 	}
 }
 
-// countedAs is sdiag's word for an event, "" for most.
+// countedAs returns sdiag's counter for an event, "" for most.
 func countedAs(e state.Event) string {
 	switch e := e.(type) {
 	case state.JobSubmitted:
@@ -60,7 +60,7 @@ func countedAs(e state.Event) string {
 	return ""
 }
 
-// shown subtracts what had been reached at the last reset. Names that end in "_now", and those of the start, are never subtracted.
+// shown subtracts the values of the last reset. Names that end in "_now", and those of the start, are never subtracted.
 func (f *figures) shown(all map[string]float64, reset bool, now time.Time) map[string]float64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,7 +101,7 @@ func (d *daemon) midnights(ctx context.Context) {
 	}
 }
 
-// counters gathers what the parts have counted.
+// counters collects the counters of the parts.
 func (d *daemon) counters(reset bool) map[string]float64 {
 	l, p := d.loop.Stats(), d.planner.Stats()
 	all := map[string]float64{

@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownFiles is how many descriptors the controller has besides the connections of nodes and commands: the state, logs, programs, and
-// handshakes that are under way.
+// ownFiles is the number of descriptors that the controller needs besides the connections of nodes and commands: for the state, logs,
+// programs, and handshakes under way.
 const ownFiles = 512
 
-// filesDoubt says that there may be too few descriptors for a cluster of so many nodes; "" when not. The runtime has raised the limit as
-// far as it can be. Each node has a connection, and one more of its relay; commands may have as many as half of all (rpc.NewLocal).
+// filesDoubt returns a warning if there are too few descriptors for a cluster of that many nodes, else "". The runtime has raised the limit
+// as far as possible. Each node has a connection, and one more for its relay; commands may use half of all descriptors (rpc.NewLocal).
 func filesDoubt(nodes int) string {
 	var most unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &most); err != nil {

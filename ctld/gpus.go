@@ -9,7 +9,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// gresLines are the lines of gres.conf that are about a node.
+// gresLines returns the lines of gres.conf for a node.
 func gresLines(c *conf.Config, node string) []*pb.GresConf {
 	var out []*pb.GresConf
 	for _, g := range c.GresOf(node) {
@@ -18,7 +18,7 @@ func gresLines(c *conf.Config, node string) []*pb.GresConf {
 			Flags: g.Flags, Place: filepath.Base(g.File) + ":" + strconv.Itoa(g.Line)}
 		var cores state.Cores
 		for _, k := range g.Cores {
-			one, _ := state.ParseCores(strconv.Itoa(k)) // conf has checked the range
+			one, _ := state.ParseCores(strconv.Itoa(k)) // cannot fail: conf has checked the range
 			cores = cores.With(one)
 		}
 		line.Cores = cores.String()
@@ -30,12 +30,12 @@ func gresLines(c *conf.Config, node string) []*pb.GresConf {
 	return out
 }
 
-// gresConfig is what gres.conf and SlurmdParameters say of a node's resources.
+// gresConfig returns a node's part of gres.conf and SlurmdParameters.
 func gresConfig(c *conf.Config, node string) state.GresConfig {
 	return state.GresConfig{Lines: gresLines(c, node), DynamicMIG: c.DynamicMIG(node)}
 }
 
-// gpuPolicy are the rules for the GPUs of a node.
+// gpuPolicy returns the rules for the GPUs of a node.
 func gpuPolicy(c *conf.Config, node string) *pb.GpuPolicy {
 	return &pb.GpuPolicy{Uuids: c.GPU.UUIDs, SampleS: c.GPU.SampleS, IgnoreXids: c.GPU.IgnoreXIDs, RecoverS: c.GPU.RecoverS,
 		IgnoreForeign: c.GPU.IgnoreForeign,

@@ -23,24 +23,24 @@ import (
 	"github.com/sluice-hpc/sluice/internal/mtls"
 )
 
-// certificates is whose certificates the controller accepts, and the one that it shows itself.
+// certificates holds the trusted authorities, and the controller's own certificate.
 type certificates struct {
 	ca.Signer
 	tls     atomic.Pointer[tls.Config]
 	signing atomic.Pointer[signing]
 }
 
-// signing is which authority signs, as its files said when they were looked at last. Each node is told of it whenever its settings are.
+// signing identifies the signing authority, from its files at the last look. Nodes get it with their settings.
 type signing struct {
 	crt, key fs.FileInfo
 	id       string
 }
 
-// authorityEnds is how long before its end it is said that the authority needs to be renewed.
+// authorityEnds is the time before the authority's end at which warnings begin.
 const authorityEnds = 365 * 24 * time.Hour
 
-// loadTrust reads the authority, or makes it, and gives the controller a certificate where it needs one. It is repeated when the
-// configuration is read again.
+// loadTrust reads the authority, or makes it, and gives the controller a certificate if it needs one. It is repeated when the configuration
+// is read again.
 func (d *daemon) loadTrust() error {
 	t := &d.certs
 	if t.Dir == "" {
@@ -76,13 +76,13 @@ func (d *daemon) loadTrust() error {
 	return nil
 }
 
-// config is what the node port is served with: what was loaded last.
+// config returns the TLS configuration of the node port: always the one loaded last.
 func (t *certificates) config() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return t.tls.Load(), nil }}
 }
 
-// trusted gives the certificate that the controller shows and those of the authorities, the one that signs first.
+// trusted returns the controller's certificate and those of the authorities, the signing one first.
 func (t *certificates) trusted() (own *x509.Certificate, all []*x509.Certificate, err error) {
 	cfg := t.tls.Load()
 	if cfg == nil || len(cfg.Certificates) == 0 {
@@ -95,7 +95,7 @@ func (t *certificates) trusted() (own *x509.Certificate, all []*x509.Certificate
 	return own, all, err
 }
 
-// signs is the AuthorityID of the authority that signs, "" when it is not known.
+// signs returns the AuthorityID of the signing authority, "" when unknown.
 func (t *certificates) signs() string {
 	crt, key := ca.Files(t.Dir)
 	now := signing{}
@@ -111,7 +111,7 @@ func (t *certificates) signs() string {
 	return now.id
 }
 
-// unchanged compares a file, which is replaced by a rename when it changes, with what it was.
+// unchanged reports whether a file, which is only replaced by renames, is still the same.
 func unchanged(a, b fs.FileInfo) bool {
 	return a != nil && b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
@@ -126,8 +126,7 @@ func (d *daemon) enrolment(door *nodeport.Door, port int) rpc.Enrolment {
 	}}
 }
 
-// accepts says whether a certificate of the authority counts. One of a name that was revoked, which is not known, may have been issued
-// since by hand.
+// accepts reports whether a certificate of the authority is valid. An unknown one for a revoked name may have been issued by hand since.
 func (d *daemon) accepts(name, serial string) bool {
 	v := d.loop.View()
 	if v.Accepts(name, serial) {
@@ -145,20 +144,20 @@ func (d *daemon) accepts(name, serial string) bool {
 	return d.loop.View().Accepts(name, serial)
 }
 
-// met notes what a host says of itself with a call.
+// met notes a host's report about itself in a call.
 func (d *daemon) met(serial, release string, ahead time.Duration) {
 	if door := d.door.Load(); door != nil {
 		door.Met(serial, release, ahead)
 	}
 }
 
-// issuedDir is where sluice-ctld issue leaves a copy of each certificate, for the controller to take into its state.
+// issuedDir returns the directory in which sluice-ctld issue leaves a copy of each certificate for the controller.
 func issuedDir(tlsDir string) string { return filepath.Join(tlsDir, "issued") }
 
-// maxTakeIn bounds what is taken in at a time.
+// maxTakeIn bounds the certificates that are recorded at a time.
 const maxTakeIn = 10000
 
-// takeIn notes what sluice-ctld issue has issued.
+// takeIn records the certificates that sluice-ctld issue has issued.
 func (d *daemon) takeIn(ctx context.Context) {
 	dir := issuedDir(d.certs.Dir)
 	f, err := os.Open(dir)
@@ -187,7 +186,7 @@ func (d *daemon) takeIn(ctx context.Context) {
 	}
 }
 
-// issued reads a certificate that was issued by hand. Who can write there can sign as well; it is checked all the same.
+// issued reads a certificate that was issued by hand. Users who can write there can also sign; it is checked nevertheless.
 func (d *daemon) issued(path string) (*x509.Certificate, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -213,7 +212,7 @@ func (d *daemon) issued(path string) (*x509.Certificate, error) {
 	return nil, errors.New("this cluster's authority did not sign it")
 }
 
-// portOf is the port of a listener, 0 when it has none.
+// portOf returns the port of a listener, 0 when it has none.
 func portOf(l net.Listener) int {
 	if a, ok := l.Addr().(*net.TCPAddr); ok {
 		return a.Port

@@ -14,8 +14,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// idleWatch looks for jobs that hold GPUs and leave them idle (gpu_idle=). It goes by samples, which are not part of the state: after a
-// start of the controller, and while a node does not report, nothing counts as idle.
+// idleWatch looks for jobs that leave their GPUs idle (gpu_idle=). It depends on samples, which are not part of the state: after a start of
+// the controller, and while a node does not report, nothing counts as idle.
 type idleWatch struct {
 	view    func() *state.View
 	samples *live.Samples
@@ -24,7 +24,7 @@ type idleWatch struct {
 	log     *slog.Logger
 }
 
-// lookEvery is how often, which is how late a job may be noticed.
+// lookEvery is the interval, and so the delay until a job is noticed.
 const lookEvery = 5 * time.Second
 
 // Run looks until ctx ends.
@@ -41,8 +41,7 @@ func (w *idleWatch) Run(ctx context.Context) {
 	}
 }
 
-// look marks and unmarks jobs as things are now, which is by CLOCK_BOOTTIME as all times of samples are: that somebody sets the clock makes
-// no GPU idle.
+// look marks and unmarks jobs. Its times, like those of all samples, are by CLOCK_BOOTTIME: setting the clock makes no GPU idle.
 func (w *idleWatch) look(ctx context.Context, nowNS int64) {
 	rules := w.rules()
 	v := w.view()
@@ -66,12 +65,12 @@ func (w *idleWatch) look(ctx context.Context, nowNS int64) {
 				rules.IdleAction)
 		}
 		if _, err := w.do(ctx, c); err != nil {
-			return // the writer has no time now; the next look says it again
+			return // the writer is busy; the next look repeats it
 		}
 	}
 }
 
-// idleSince is when the last of a job's GPUs was busy last; 0 when one is busy, when the job has none, or when that is not known of one.
+// idleSince returns when the last of a job's GPUs became idle; 0 when one is busy, when the job has none, or when one is unknown.
 func (w *idleWatch) idleSince(v *state.View, j *pb.JobRecord, nowNS int64, rules *conf.GPU) int64 {
 	since := int64(0)
 	for _, a := range j.Alloc {
@@ -88,7 +87,7 @@ func (w *idleWatch) idleSince(v *state.View, j *pb.JobRecord, nowNS int64, rules
 			if id == "" || idle == 0 {
 				return 0
 			}
-			since = max(since, idle, v.Steady(max(j.StartNs, j.SuspendNs))) // of a job that goes on: since when
+			since = max(since, idle, v.Steady(max(j.StartNs, j.SuspendNs))) // a resumed job counts from when it was resumed
 		}
 	}
 	return since

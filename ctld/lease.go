@@ -13,10 +13,10 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// leaseWatch ends allocations that salloc or srun has left behind: nobody waits for their end, and no step of theirs runs. Where
-// InactiveLimit is set that is so after so long (slurm.conf(5)); and in any case after leaseGrace when somebody should wait
-// (JobSpec.attended, which outlives this process), or has waited before, and broke off: a process that was killed, or a host that is
-// gone. A host that is cut off for a while comes back before that, and after a restart of the controller everybody has as long.
+// leaseWatch ends allocations that salloc or srun has left behind: no client waits for their end, and no step of theirs runs. With
+// InactiveLimit they end after that time (slurm.conf(5)). In any case they end after leaseGrace if a client should wait (JobSpec.attended,
+// which outlives this process), or has waited and disconnected: a killed process, or a dead host. A host that is cut off for a while
+// returns before that, and after a restart of the controller all clients have that time again.
 type leaseWatch struct {
 	view  func() *state.View
 	holds *rpc.Holds
@@ -24,10 +24,10 @@ type leaseWatch struct {
 	do    func(context.Context, reactor.Command) (any, error)
 	log   *slog.Logger
 
-	since map[uint32]int64 // by CLOCK_BOOTTIME: since when nobody waits for a job
+	since map[uint32]int64 // by CLOCK_BOOTTIME: when the last client stopped waiting for a job
 }
 
-// leaseGrace is how long an allocation stays that was waited for.
+// leaseGrace is the time for which an abandoned allocation stays.
 const leaseGrace = 10 * time.Minute
 
 // Run looks until ctx ends.
@@ -68,7 +68,7 @@ func (w *leaseWatch) look(ctx context.Context, nowNS int64) {
 			w.log.Warn("an allocation was abandoned: ending it", "job", j.Id, "user", j.Spec.User, "inactive", gone.Round(time.Second))
 			if _, err := w.do(ctx, reactor.EndAllocation{Caller: reactor.Caller{Operator: true}, Job: j.Id, Inactive: why}); err != nil {
 				w.since = left
-				return // the writer has no time now; the next look says it again
+				return // the writer is busy; the next look repeats it
 			}
 		}
 	}

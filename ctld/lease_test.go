@@ -12,8 +12,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestLease: an allocation that salloc or srun should wait for ends when nobody has for so long, also when this controller has not seen
-// anybody wait: it was started since. One of salloc --no-shell stays.
+// TestLease: an allocation that salloc or srun should attend ends when nobody has waited on it for leaseGrace, also if this controller has
+// never seen a waiter because it started later. An allocation of salloc --no-shell stays.
 func TestLease(t *testing.T) {
 	for _, attended := range []bool{true, false} {
 		b := newIdleBench(t, conf.GPU{})
@@ -36,7 +36,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestInactiveLimit: an allocation that nobody waits for, and in which nothing runs, ends after InactiveLimit, and not without one.
+// TestInactiveLimit: an allocation without a waiter and without a running step ends after InactiveLimit; without that limit it stays.
 func TestInactiveLimit(t *testing.T) {
 	b := newIdleBench(t, conf.GPU{})
 	j := b.loop.View().Jobs.Get(b.id)

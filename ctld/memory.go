@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// A burst of submissions leaves a byte of garbage for each that lives. Once the controller is quiet that is collected and given back to the
-// system. Rejected: GOGC=200, with which the burst of 10,000 sbatch processes takes 147 MB in place of 108, and a job of an array 8 % less
-// CPU time of the controller.
+// A burst of submissions leaves as much garbage as live data. Once the controller is quiet the garbage is collected and the memory returned
+// to the system. Rejected: GOGC=200. It saves 8 % of the controller's CPU time for a job of an array, but a burst of 10,000 sbatch
+// processes then takes 147 MB instead of 108.
 const (
 	quietEvery = 10 * time.Second
-	quietBytes = 8 << 20  // allocated within quietEvery by a controller with little to do
-	worthBytes = 16 << 20 // allocated since the last time; for less it is not worth a collection
+	quietBytes = 8 << 20  // allocated within quietEvery by a nearly idle controller
+	worthBytes = 16 << 20 // allocated since the last time; a collection of less does not pay
 )
 
-// quiet says when memory is to be given back.
+// quiet decides when memory is returned to the system.
 type quiet struct {
-	last uint64 // allocated since the start when it was looked at last
-	done uint64 // when memory was given back last
+	last uint64 // bytes allocated since the start, at the last call
+	done uint64 // bytes allocated since the start, when memory was last returned
 }
 
-// due is asked every quietEvery with the bytes that were allocated since the start.
+// due is called every quietEvery with the bytes allocated since the start.
 func (q *quiet) due(allocated uint64) bool {
 	calm := allocated-q.last < quietBytes
 	q.last = allocated
@@ -35,22 +35,22 @@ func (q *quiet) due(allocated uint64) bool {
 	return true
 }
 
-// Of a large state half is enough for garbage: with 10,000 nodes and 100,000 jobs, of which a gigabyte is in use, Go would collect at more
-// than two. Below roomyBytes in all nothing is done, so that small clusters collect no more often than they did.
+// For a large state, garbage of half the live data is enough: with 10,000 nodes and 100,000 jobs, of which a gigabyte is live, Go would
+// collect at more than two. Below roomyBytes in total nothing is done, so that small clusters collect no more often than before.
 //
-// What is in use is looked at every boundEvery: of what has come since the bound was set last, Go makes room by collecting repeatedly.
+// The bound is updated every boundEvery: until then Go collects repeatedly to make room for new data.
 const (
 	roomyBytes   = 1792 << 20
-	garbageShare = 2 // of what is in use, its inverse
+	garbageShare = 2 // garbage is this fraction (one half) of live data
 	boundEvery   = time.Second
-	boundChange  = 32 // a change of less than this part of the bound is none: to set it stops all goroutines for a moment
+	boundChange  = 32 // smaller relative changes (1/32) of the bound are ignored: setting it stops all goroutines for a moment
 )
 
-// bound is the limit that is in force; 0: there is none yet.
+// bound is the present memory limit; 0: none yet.
 type bound int64
 
-// next says how the limit is to be set for what is in use, if it is. What the last collection found may be a part only of what was loaded
-// since: collect does another one, before the first limit is set.
+// next returns the new limit, if it has to change. The last collection may have counted only a part of the data loaded since, so collect
+// runs another one before the first limit is set.
 func (b *bound) next(u use, collect func() use) (limit int64, set bool) {
 	if *b == 0 && ceiling(u.objects, u.others) > ceiling(u.live, u.others) {
 		u = collect()
@@ -63,17 +63,18 @@ func (b *bound) next(u use, collect func() use) (limit int64, set bool) {
 	return limit, true
 }
 
-// ceiling is at how many bytes in all garbage is to be collected, when live bytes are in use and others are no heap: stacks and the like.
+// ceiling returns the total bytes at which garbage should be collected, given live bytes of heap and others outside of it: stacks and the
+// like.
 func ceiling(live, others uint64) int64 {
 	return int64(min(max(roomyBytes, others+live+live/garbageShare), math.MaxInt64))
 }
 
-// What memoryUse reads, in this order.
+// The metrics of memoryUse, in this order.
 const (
 	metricAllocs = iota
 	metricLive
 	metricTotal
-	metricObjects // the heap, as are the next three
+	metricObjects // the heap, with the next three
 	metricUnused
 	metricFree
 	metricReleased
@@ -86,8 +87,8 @@ func memoryMetrics() []metrics.Sample {
 		{Name: classes + "heap/released:bytes"}}
 }
 
-// use is, in bytes, what has been allocated since the start, what of it the last collection found in use, the heap's objects with what is
-// garbage, and what there is besides the heap.
+// use holds, in bytes: all allocations since the start, the live data of the last collection, the heap's objects including garbage, and
+// memory outside the heap.
 type use struct{ allocated, live, objects, others uint64 }
 
 func memoryUse(samples []metrics.Sample) use {
@@ -97,8 +98,8 @@ func memoryUse(samples []metrics.Sample) use {
 	return use{value(metricAllocs), value(metricLive), value(metricObjects), value(metricTotal) - min(heap, value(metricTotal))}
 }
 
-// giveBack bounds garbage, and gives memory back when the controller is quiet, until ctx ends. A limit from the environment (GOMEMLIMIT)
-// is left as it is.
+// giveBack bounds garbage, and returns memory when the controller is quiet, until ctx ends. It does not change a limit from the environment
+// (GOMEMLIMIT).
 func giveBack(ctx context.Context) {
 	t := time.NewTicker(boundEvery)
 	defer t.Stop()

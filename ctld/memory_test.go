@@ -50,8 +50,8 @@ func TestGarbageIsBounded(t *testing.T) {
 	}
 }
 
-// TestBoundOfALoadedState: the last collection may have been in the middle of the loading; what is in use then is found out by another one,
-// once. Afterwards the limit follows what is in use, when it changes by much.
+// TestBoundOfALoadedState: the last collection may have run in the middle of loading, so one more collection measures the memory in use.
+// After that, the limit follows the memory in use when it changes by much.
 func TestBoundOfALoadedState(t *testing.T) {
 	const mib = 1 << 20
 	var b bound

@@ -17,21 +17,21 @@ import (
 	"github.com/sluice-hpc/sluice/internal/version"
 )
 
-// DefaultMetrics is where metrics are served unless MetricsParameters=listen= says otherwise: for this machine alone.
+// DefaultMetrics is the address of the metrics server unless MetricsParameters=listen= sets it: local only.
 const DefaultMetrics = "127.0.0.1:9341"
 
-// topUsers is how many users and accounts have series of their own where MetricsParameters=top= does not say.
+// topUsers is the default of MetricsParameters=top=: the number of users and accounts with series of their own.
 const topUsers = 100
 
-// metricsOff: nothing is served (MetricsType=none).
+// metricsOff reports whether metrics are off (MetricsType=none).
 func metricsOff(c *conf.Config) bool {
 	return strings.EqualFold(strings.TrimPrefix(c.MetricsType, "metrics/"), "none")
 }
 
-// metricsAgain is how long after an attempt to listen for metrics, which has failed, the next one is made. Replaced in tests.
+// metricsAgain is the pause before another attempt to listen for metrics. Replaced in tests.
 var metricsAgain = 30 * time.Second
 
-// metricsAddr is where metrics are to be served, "" for nowhere.
+// metricsAddr returns the address of the metrics server, "" for none.
 func (d *daemon) metricsAddr() string {
 	c := d.conf.Load()
 	if metricsOff(c) {
@@ -44,8 +44,8 @@ func (d *daemon) metricsAddr() string {
 	return addr
 }
 
-// listenMetrics opens the listener for metrics, nil when there is to be none, or not yet. A controller whose metrics cannot be read does
-// its work all the same: the address is taken where several controllers run on one machine.
+// listenMetrics opens the listener for metrics, nil when there is none, or not yet. The controller runs without it: the address may be
+// taken by another controller on the same machine.
 func (d *daemon) listenMetrics() net.Listener {
 	addr := d.metricsAddr()
 	if addr == "" {
@@ -59,7 +59,7 @@ func (d *daemon) listenMetrics() net.Listener {
 	return l
 }
 
-// awaitMetrics has another attempt made now and then until one succeeds, or ctx ends: nil.
+// awaitMetrics retries until listening succeeds, or ctx ends: nil.
 func (d *daemon) awaitMetrics(ctx context.Context) net.Listener {
 	addr := d.metricsAddr()
 	if addr == "" {
@@ -79,15 +79,14 @@ func (d *daemon) awaitMetrics(ctx context.Context) net.Listener {
 	}
 }
 
-// metricsSource is what the figures are made of. Nothing runs yet.
+// metricsSource returns the sources of metrics. Nothing runs yet.
 func (d *daemon) metricsSource() *metrics.Source {
 	return &metrics.Source{View: d.loop.View, Samples: d.samples, Now: time.Now, Boot: clock.Boot, Certificates: d.certs.trusted,
 		Backup: d.store.LastBackup, Accounting: func() (int, uint64, error) { return d.acct.Figures() }, Version: version.Sluice,
 		Top: func() int { return max(0, d.conf.Load().MetricsParameters.Int("top", topUsers)) }}
 }
 
-// serveMetrics serves l until ctx ends, and where there is none yet waits for its address. What goes wrong is logged: the controller goes
-// on.
+// serveMetrics serves l until ctx ends; if l is nil, it waits for the address first. Errors are logged: the controller continues.
 func (d *daemon) serveMetrics(ctx context.Context, l net.Listener, calls *rpc.Service) {
 	d.readTokens(d.conf.Load())
 	if l == nil {
@@ -108,7 +107,7 @@ func (d *daemon) serveMetrics(ctx context.Context, l net.Listener, calls *rpc.Se
 	}
 }
 
-// metricsTLS is what a listener for other hosts is served with: who shows a certificate shows one of this cluster. It follows loadTrust.
+// metricsTLS returns the TLS configuration of a listener for other hosts: client certificates must be this cluster's. It follows loadTrust.
 func (t *certificates) metricsTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		c := t.tls.Load()
@@ -117,12 +116,12 @@ func (t *certificates) metricsTLS() *tls.Config {
 	}}
 }
 
-// privateMetrics: whose jobs there are, or how much somebody uses, is not for everybody. Figures of users tell of both.
+// privateMetrics reports whether other users' jobs or usage are private. Metrics of users reveal both.
 func privateMetrics(c *conf.Config) bool {
 	return (hasWord(c.PrivateData, "jobs") || hasWord(c.PrivateData, "usage")) && !c.MetricsParameters.Has("ignore_private_data")
 }
 
-// metricsRules are who may read metrics now.
+// metricsRules returns the present access rules for metrics.
 func (d *daemon) metricsRules() confmetrics.Rules {
 	c := d.conf.Load()
 	r := confmetrics.Rules{Off: metricsOff(c), Accepts: d.accepts, Private: privateMetrics(c)}
@@ -132,8 +131,8 @@ func (d *daemon) metricsRules() confmetrics.Rules {
 	return r
 }
 
-// readTokens reads the file of MetricsParameters=tokens= or --metrics-tokens. When it is empty, wrong or gone, no token is good any more:
-// it may have been emptied because one is known to somebody else.
+// readTokens reads the file of MetricsParameters=tokens= or --metrics-tokens. If it is empty, wrong or gone, no token is valid any more: it
+// may have been emptied because one leaked.
 func (d *daemon) readTokens(c *conf.Config) {
 	path := cmp.Or(c.MetricsParameters.Get("tokens"), d.opts.MetricsTokens)
 	if path == "" {
@@ -148,7 +147,7 @@ func (d *daemon) readTokens(c *conf.Config) {
 	d.tokens.Store(&t)
 }
 
-// watchGPUs adds up how long GPUs are idle that jobs have.
+// watchGPUs adds up how long allocated GPUs are idle.
 func (d *daemon) watchGPUs(ctx context.Context) {
 	t := time.NewTicker(metrics.LookEvery)
 	defer t.Stop()

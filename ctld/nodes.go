@@ -20,7 +20,7 @@ import (
 // maxPids bounds the processes and threads of one job on one node.
 const maxPids = 65536
 
-// controllerName is SlurmctldHost of slurm.conf, which may differ from what the machine calls itself.
+// controllerName returns SlurmctldHost of slurm.conf, which may differ from the host name of the machine.
 func (d *daemon) controllerName() string {
 	if hosts := d.conf.Load().SlurmctldHosts; len(hosts) > 0 {
 		return hosts[0].Name
@@ -28,7 +28,7 @@ func (d *daemon) controllerName() string {
 	return ""
 }
 
-// nodeSettings is what a node is told before its first order, and after every reconfigure.
+// nodeSettings returns the settings that a node gets before its first order, and after every reconfigure.
 func (d *daemon) nodeSettings(v *state.View, n *state.Node) *pb.NodeSettings {
 	c := d.conf.Load()
 	return &pb.NodeSettings{
@@ -52,7 +52,7 @@ func (d *daemon) nodeSettings(v *state.View, n *state.Node) *pb.NodeSettings {
 	}
 }
 
-// ociRuntime is oci.conf, as nodes are told.
+// ociRuntime converts oci.conf for nodes.
 func ociRuntime(o *conf.OCI) *pb.OciRuntime {
 	if o == nil {
 		return nil
@@ -63,7 +63,7 @@ func ociRuntime(o *conf.OCI) *pb.OciRuntime {
 		IgnoreConfig: o.IgnoreFileConfigJSON}
 }
 
-// privacy is what jobs of a node have for themselves, and cannot gain.
+// privacy returns the isolation of a node's jobs, and the privileges that they cannot gain.
 func privacy(c *conf.Config, node string) *pb.Privacy {
 	p := &pb.Privacy{Ipc: c.Privacy.IPC, NoNewPrivs: c.Privacy.NoNewPrivs, Bounded: c.Privacy.Bounded,
 		Capabilities: c.Privacy.Capabilities}
@@ -73,7 +73,7 @@ func privacy(c *conf.Config, node string) *pb.Privacy {
 	return p
 }
 
-// healthOffset is when within HealthCheckInterval a node is checked with HealthCheckNodeState=CYCLE; without it all are at once.
+// healthOffset returns a node's time within HealthCheckInterval with HealthCheckNodeState=CYCLE; otherwise all nodes are checked at once.
 func healthOffset(v *state.View, n *state.Node, c *conf.Config) uint32 {
 	if !hasWord(c.HealthCheckNodeState, "CYCLE") || c.HealthCheckIntervalSec <= 0 {
 		return 0
@@ -82,14 +82,14 @@ func healthOffset(v *state.View, n *state.Node, c *conf.Config) uint32 {
 	return uint32(int64(max(i, 0)) * c.HealthCheckIntervalSec / int64(len(v.Nodes())))
 }
 
-// configured is a node's record without what it has reported itself.
+// configured returns a node's record without its own reports.
 func configured(n *state.Node) *pb.NodeRecord {
 	r := state.CloneNode(n.NodeRecord)
 	r.Reported = nil
 	return r
 }
 
-// clampTimeout turns "no limit" into 0.
+// clampTimeout converts "no limit" to 0.
 func clampTimeout(s int64) uint32 {
 	if s < 0 {
 		return 0
@@ -105,13 +105,13 @@ func slurmUser(name string) (uint32, error) {
 	return u.UID, nil
 }
 
-// slurmdUser is the uid that node daemons run as; one that is no user of this machine may be one of theirs.
+// slurmdUser returns the uid of the node daemons' user; a user unknown to this machine may exist on the nodes.
 func slurmdUser(name string) uint32 {
 	u, _ := passwd.User(name)
 	return u.UID
 }
 
-// primaryGroup is the group of a user, 0 when it is not known.
+// primaryGroup returns the group of a user, 0 when unknown.
 func primaryGroup(uid uint32) uint32 {
 	u, _ := passwd.User(strconv.FormatUint(uint64(uid), 10))
 	return u.GID
@@ -125,7 +125,7 @@ func (d *daemon) makeBackup(path string) (string, int64, error) {
 	return p, d.store.Size(), err
 }
 
-// prologSettings are what slurm.conf says of PrologSlurmctld and EpilogSlurmctld now.
+// prologSettings returns the present settings of PrologSlurmctld and EpilogSlurmctld.
 func (d *daemon) prologSettings() prolog.Settings {
 	c := d.conf.Load()
 	s := prolog.Settings{Prolog: c.PrologSlurmctld, Epilog: c.EpilogSlurmctld,
@@ -137,7 +137,7 @@ func (d *daemon) prologSettings() prolog.Settings {
 	return s
 }
 
-// jobcompSettings are what slurm.conf says of the job completion log now.
+// jobcompSettings returns the present settings of the job completion log.
 func (d *daemon) jobcompSettings() jobcomp.Settings {
 	c := d.conf.Load()
 	if !strings.EqualFold(strings.TrimPrefix(c.JobCompType, "jobcomp/"), "filetxt") {
@@ -146,7 +146,7 @@ func (d *daemon) jobcompSettings() jobcomp.Settings {
 	return jobcomp.Settings{Path: cmp.Or(c.JobCompLoc, conf.DefaultJobCompLoc), Cluster: c.ClusterName}
 }
 
-// mailSettings are what slurm.conf says of mail now.
+// mailSettings returns the present settings of mail.
 func (d *daemon) mailSettings() mail.Settings {
 	c := d.conf.Load()
 	return mail.Settings{Program: c.MailProg, Domain: c.MailDomain, Cluster: c.ClusterName, UID: d.uid, GID: d.gid}

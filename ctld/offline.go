@@ -21,14 +21,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Issue writes what the daemon of a host needs to show who it is (ca.crt, ROLE.crt, ROLE.key) into a folder; role is one of package mtls.
-// The cluster's authority is made when there is none and found says so; otherwise that is an error, since a mistyped folder has none.
-// signed is false when the folder already held a good certificate for the host.
+// Issue writes the files with which a host's daemon identifies itself (ca.crt, ROLE.crt, ROLE.key) to a directory; role is one of package
+// mtls. If the cluster has no authority, it makes one when found is set; otherwise that is an error, because a mistyped state directory has
+// none. signed is false when the directory already held a valid certificate for the host.
 func Issue(stateDir, host, role, out string, found bool) (signed bool, err error) {
 	dir := filepath.Join(stateDir, "tls")
-	if state, err := os.Open(stateDir); err == nil { // else what follows says what is wrong
+	if state, err := os.Open(stateDir); err == nil { // otherwise the error follows below
 		defer state.Close()
-		// One after the other: two that make an authority at the same time would give out certificates that only one of them knows.
+		// One after the other: two processes that make an authority at the same time would issue certificates that only one of them knows.
 		if err := unix.Flock(int(state.Fd()), unix.LOCK_EX); err != nil {
 			return false, fmt.Errorf("cannot lock %s: %w", stateDir, err)
 		}
@@ -59,7 +59,7 @@ func Issue(stateDir, host, role, out string, found bool) (signed bool, err error
 	return true, nil
 }
 
-// OthersAreOff refuses a restore while a controller that slurm.conf names answers on another host: both would give out the nodes.
+// OthersAreOff refuses a restore while a controller named by slurm.conf answers on another host: both would allocate the nodes.
 func OthersAreOff(c *conf.Config) error {
 	own, err := net.InterfaceAddrs()
 	if err != nil {
@@ -68,7 +68,7 @@ func OthersAreOff(c *conf.Config) error {
 	return othersAreOff(c, own)
 }
 
-// isOn tells whether an address is one of this host's interfaces; of the loopback interface all are.
+// isOn reports whether an address belongs to one of this host's interfaces; the loopback interface has its whole network.
 func isOn(own []net.Addr, a string) bool {
 	ip := net.ParseIP(a)
 	return slices.ContainsFunc(own, func(o net.Addr) bool {
@@ -79,7 +79,7 @@ func isOn(own []net.Addr, a string) bool {
 
 func othersAreOff(c *conf.Config, own []net.Addr) error {
 	for _, h := range c.SlurmctldHosts {
-		addrs, _ := net.LookupHost(cmp.Or(h.Addr, h.Name)) // a name that leads nowhere has no controller
+		addrs, _ := net.LookupHost(cmp.Or(h.Addr, h.Name)) // an unresolvable name has no controller
 		for _, a := range addrs {
 			if isOn(own, a) {
 				continue
@@ -95,10 +95,10 @@ func othersAreOff(c *conf.Config, own []net.Addr) error {
 	return nil
 }
 
-// answerTimeout is how long a controller has for an answer.
+// answerTimeout is the time that a controller has to answer.
 const answerTimeout = 3 * time.Second
 
-// Restore replaces a damaged database by the newest good copy, or by the backup named. It answers in words.
+// Restore replaces a damaged database by the newest good copy, or by the named backup. It returns a description of the result.
 func Restore(stateDir, from string) (string, error) {
 	var r journal.Restored
 	err := asOwnerOf(stateDir, func() (err error) {
@@ -122,8 +122,8 @@ func Restore(stateDir, from string) (string, error) {
 	return text, nil
 }
 
-// Authority shows or changes the cluster's authority: replace begins its replacement, drop ends it, extend gives it more time. It answers
-// in words. A controller that runs takes it over with scontrol reconfigure.
+// Authority shows or changes the cluster's authority: replace begins its replacement, drop ends it, extend prolongs it. It returns a
+// description of the result. A running controller applies it at scontrol reconfigure.
 func Authority(stateDir string, replace, drop, extend bool) (text string, err error) {
 	dir := filepath.Join(stateDir, "tls")
 	err = asOwnerOf(stateDir, func() error {
@@ -167,7 +167,7 @@ func Authority(stateDir string, replace, drop, extend bool) (text string, err er
 	return text, err
 }
 
-// leaveCopy leaves a copy of a certificate where the controller finds it, for its list.
+// leaveCopy leaves a copy of a certificate for the controller's list.
 func leaveCopy(stateDir, crt string) error {
 	b, err := os.ReadFile(crt)
 	if err != nil {
@@ -190,7 +190,7 @@ func leaveCopy(stateDir, crt string) error {
 	})
 }
 
-// foreign refuses a folder that holds the key of another host: it would be lost.
+// foreign refuses a directory that holds the key of another host, which would be overwritten.
 func foreign(out, name, role string) error {
 	_, crt, _ := mtls.Paths(out, role)
 	b, err := os.ReadFile(crt)

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// owners looks up whose jobs of crontabs start, because nobody submits them. Where the directory does not answer they start as they did
+// owners looks up the users of crontab jobs that start, because nobody submits them. If the directory does not answer, jobs start as
 // before.
 type owners struct {
 	log    *slog.Logger
@@ -20,7 +20,7 @@ type owners struct {
 
 	mu    sync.Mutex
 	known map[uint32]knownOwner
-	mute  time.Time // until then nobody is asked: the directory hangs
+	mute  time.Time // no look-ups until then: the directory hangs
 }
 
 type knownOwner struct {
@@ -28,20 +28,20 @@ type knownOwner struct {
 	until time.Time
 }
 
-// A pass waits ownersPatience in all for the directory, which is asked for lookups users at a time; an answer, or that there was none,
-// holds for ownerTTL.
+// A pass waits at most ownersPatience for the directory, which gets lookups queries at a time; an answer, or a missing one, is valid for
+// ownerTTL.
 const (
 	ownersPatience = 2 * time.Second
 	lookups        = 4
 	ownerTTL       = time.Minute
-	absentTTL      = 5 * time.Second // that somebody may have no jobs: who releases them wants to have them tried
+	absentTTL      = 5 * time.Second // for users who may have no jobs: after a release the job should be tried at once
 )
 
 func newOwners(log *slog.Logger) *owners {
 	return &owners{log: log, now: passwd.Now, known: map[uint32]knownOwner{}}
 }
 
-// find gives the owners of a pass by uid; who is not among them starts as before.
+// find returns the owners for a pass by uid; jobs of users without an entry start as before.
 func (o *owners) find(ctx context.Context, uids []uint32) map[uint32]*reactor.Owner {
 	limited, cancel := context.WithTimeout(ctx, ownersPatience)
 	defer cancel()
@@ -73,7 +73,7 @@ func (o *owners) find(ctx context.Context, uids []uint32) map[uint32]*reactor.Ow
 	return found
 }
 
-// fresh reports whether a uid need not be asked for. An answer that is too old is dropped.
+// fresh reports whether a uid need not be looked up. It drops an outdated answer.
 func (o *owners) fresh(uid uint32) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/pidfile"
 )
 
-// pidFile is the file that --pid-file or slurm.conf names for the controller's process id, "" being none.
+// pidFile returns the path from --pid-file or slurm.conf for the controller's process id, "" for none.
 func (d *daemon) pidFile(c *conf.Config) string {
 	path := cmp.Or(d.opts.PidFile, c.SlurmctldPidFile)
 	if path == "none" {
@@ -19,8 +19,8 @@ func (d *daemon) pidFile(c *conf.Config) string {
 	return path
 }
 
-// becomeWithPid is becomeSlurmUser, and writes the pid file: with root's rights where root alone can change its folder, else, where root
-// could be led elsewhere, with SlurmUser's. A controller without one goes on. remove is for its end.
+// becomeWithPid is becomeSlurmUser, and writes the pid file: with root's rights if only root can change its directory, otherwise, because
+// root could be misled, with SlurmUser's. A controller without a pid file continues. remove is for its end.
 func (d *daemon) becomeWithPid(c *conf.Config) (remove func(), err error) {
 	path := d.pidFile(c)
 	var f *pidfile.File

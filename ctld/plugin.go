@@ -15,8 +15,8 @@ import (
 // PluginCommand is the hidden command of sluice-ctld that job_submit.lua runs in.
 const PluginCommand = "job-submit"
 
-// needPlugin loads job_submit.lua, which lies beside slurm.conf, when a configuration asks for it for the first time. One that cannot be
-// loaded is a fault of the configuration.
+// needPlugin loads job_submit.lua, which lies beside slurm.conf, when a configuration needs it for the first time. If it cannot be loaded,
+// the configuration is faulty.
 func (d *daemon) needPlugin(c *conf.Config) error {
 	if c.JobSubmitScript() == "" {
 		return nil

@@ -10,7 +10,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// powerSettings are what slurm.conf says of power saving; nil where it lacks a program, and the rest has no effect.
+// powerSettings returns the power saving settings of slurm.conf; nil if a program is missing, since the rest then has no effect.
 func powerSettings(c *conf.Config) *state.PowerSettings {
 	if c.SuspendProgram == "" || c.ResumeProgram == "" {
 		return nil
@@ -20,7 +20,7 @@ func powerSettings(c *conf.Config) *state.PowerSettings {
 		FailProgram: c.ResumeFailProgram != "", RequeueOnFail: c.SchedulerParameters.Has("requeue_on_resume_failure"),
 		IdleOnSuspend: c.SlurmctldParameters.Has("idle_on_node_suspend"), ExceptParts: c.SuspendExcParts,
 		Partitions: map[string]state.PartitionPower{}}
-	kept, _ := conf.SuspendExcept(c.SuspendExcNodes) // read before, with all of slurm.conf
+	kept, _ := conf.SuspendExcept(c.SuspendExcNodes) // cannot fail: read before, with all of slurm.conf
 	for _, k := range kept {
 		p.Except = append(p.Except, state.PowerExcept{Nodes: k.Nodes, Count: k.Count})
 	}
@@ -46,17 +46,17 @@ func powerSettings(c *conf.Config) *state.PowerSettings {
 	return p
 }
 
-// exceptFlags are the words of SuspendExcStates that stand for a flag of the node's record.
+// exceptFlags are the words of SuspendExcStates for flags of a node's record.
 var exceptFlags = map[string]uint32{"CLOUD": pb.NodeCloud, "DRAIN": pb.NodeDrain, "FAIL": pb.NodeFail, "INVALID_REG": pb.NodeInvalidReg,
 	"MAINTENANCE": pb.NodeMaint, "NOT_RESPONDING": pb.NodeNoRespond, "DYNAMIC_NORM": pb.NodeDynamic}
 
-// powersaveSettings are what slurm.conf says of the programs now.
+// powersaveSettings returns the present settings of the programs.
 func (d *daemon) powersaveSettings() powersave.Settings {
 	c := d.conf.Load()
 	s := powersave.Settings{Suspend: c.SuspendProgram, Resume: c.ResumeProgram, Fail: c.ResumeFailProgram, Cluster: c.ClusterName,
 		UID: d.uid, GID: d.gid, Env: []string{"SLURM_CONF=" + c.Path},
 		Timeout: time.Duration(min(max(c.SuspendTimeoutSec, c.ResumeTimeoutSec, 10), 24*3600)) * time.Second}
-	for _, p := range c.Partitions { // -1 where it does not say
+	for _, p := range c.Partitions { // -1 if not set
 		s.Timeout = max(s.Timeout, time.Duration(min(max(p.SuspendTimeoutSec, p.ResumeTimeoutSec), 24*3600))*time.Second)
 	}
 	if d.opts.Socket != DefaultSocket(c.ClusterName) {

@@ -13,13 +13,13 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// reading is a configuration that was read, and what hosts without files get of it.
+// reading is a configuration that was read, and its bundle for hosts without files.
 type reading struct {
 	*conf.Config
 	seen   map[string][]byte
 	bundle []byte
 	faults []error // of the programs that such hosts would run
-	why    error   // there is no bundle
+	why    error   // why there is no bundle
 }
 
 func (r *reading) getBundle() []byte {
@@ -31,7 +31,7 @@ func (r *reading) getBundle() []byte {
 
 // read reads the files.
 func (d *daemon) read() (*reading, error) {
-	path, err := filepath.Abs(d.opts.Conf) // hosts are told where it is
+	path, err := filepath.Abs(d.opts.Conf) // hosts are told the path
 	if err != nil {
 		return nil, err
 	}
@@ -43,13 +43,13 @@ func (d *daemon) read() (*reading, error) {
 	return r, nil
 }
 
-// pack puts together what hosts without files get. It is for SlurmUser, who reads the programs.
+// pack makes the bundle for hosts without files. It runs as SlurmUser, who has to be able to read the programs.
 func (d *daemon) pack(r *reading) {
 	r.bundle, r.faults, r.why = hostconf.Make(r.Config, r.seen, d.uid)
 	r.seen = nil
 }
 
-// stateConfig is the state's configuration of a reading.
+// stateConfig returns the state's configuration of a reading.
 func (d *daemon) stateConfig(r *reading) *state.Config {
 	cfg := stateConfig(r.Config, d.uid)
 	if !hasWord(r.DebugFlags, "NO_CONF_HASH") {
@@ -61,7 +61,7 @@ func (d *daemon) stateConfig(r *reading) *state.Config {
 	return cfg
 }
 
-// hand puts in force what hosts without files get.
+// hand publishes the bundle for hosts without files.
 func (d *daemon) hand(r *reading) {
 	if d.hosts == nil { // a controller without its parts
 		return
@@ -77,7 +77,7 @@ func (d *daemon) hand(r *reading) {
 	}
 }
 
-// bare: there are hosts without files of their own.
+// bare reports whether there are hosts without files of their own.
 func (d *daemon) bare(r *reading) bool {
 	if r.SlurmctldParameters.Has("enable_configless") {
 		return true
@@ -90,7 +90,7 @@ func (d *daemon) bare(r *reading) bool {
 	return false
 }
 
-// sign signs what hosts are given, with the certificate that counts now.
+// sign signs the bundle with the present certificate.
 func (d *daemon) sign(data []byte) (signature, certificate []byte, err error) {
 	cfg := d.certs.tls.Load()
 	if cfg == nil || len(cfg.Certificates) == 0 {
@@ -99,7 +99,7 @@ func (d *daemon) sign(data []byte) (signature, certificate []byte, err error) {
 	return mtls.Sign(cfg.Certificates[0], data)
 }
 
-// unfit says why a reading is not put in force, nil for nothing: it names programs that are not there, which those in force do not.
+// unfit returns the reason why a reading cannot be applied, or nil: it names missing programs that the present configuration does not name.
 func (d *daemon) unfit(now *conf.Config, before, r *reading) error {
 	known := map[string]bool{}
 	for _, f := range now.MissingPrograms(d.uid) {
@@ -131,7 +131,7 @@ func (d *daemon) unfit(now *conf.Config, before, r *reading) error {
 	return errors.Join(append(errs, r.why)...)
 }
 
-// configuration is what the dispatcher gives to a node without files.
+// configuration returns the bundle that the dispatcher gives to a node without files.
 func (d *daemon) configuration() (hash string, c *pb.Configuration) {
 	hash, c, _, err := d.hosts.Now()
 	if err != nil {

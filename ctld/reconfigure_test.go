@@ -78,7 +78,7 @@ func (b *confBench) submitSpec(spec *pb.JobSpec) uint32 {
 	return b.turn(reactor.Submit{Job: j}).(reactor.Submitted).ID
 }
 
-// plan is what the planner would do now.
+// plan returns the planner's current plan.
 func (b *confBench) plan() *reactor.ApplyPlan {
 	b.t.Helper()
 	_, cmd := b.planner.Prepare(record.Cursor{})
@@ -88,8 +88,8 @@ func (b *confBench) plan() *reactor.ApplyPlan {
 	return cmd
 }
 
-// seen is what can be seen of a configuration: scontrol show config, partitions, weights of priorities, what a job is given, how much is
-// logged.
+// seen returns the visible results of a configuration: scontrol show config, partitions, weights of priorities, a job's defaults, log
+// level.
 func (b *confBench) seen() string {
 	var out strings.Builder
 	for _, kv := range b.shown().Pairs {
@@ -178,7 +178,7 @@ func TestSetDebugOfNodes(t *testing.T) {
 	}
 }
 
-// TestUnknownGroup: a group that is not on this machine lets nobody in, and stops no start, as in Slurm; the log names it.
+// TestUnknownGroup: a group that this machine does not know admits nobody and does not prevent a start, as in Slurm; the log names it.
 func TestUnknownGroup(t *testing.T) {
 	var log strings.Builder
 	b := newConfBench(t,

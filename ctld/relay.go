@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// relayWindow bounds what a host may have sent on a stream that nobody has read. gRPC would let it grow to megabytes.
+	// relayWindow bounds the unread bytes of a host on a stream. gRPC would let it grow to megabytes.
 	relayWindow = 64 << 10
-	// relayIdle is how long the connection of a relay is kept that has no calls: those of login hosts come back at once.
+	// relayIdle is the time for which the connection of a relay without calls is kept: login hosts reconnect at once.
 	relayIdle = 5 * time.Minute
 )
 
-// relayServer is the gRPC server for the relays of other hosts, whose connections the node port's has let in.
+// relayServer makes the gRPC server for the relays of other hosts. The node port's server has admitted their connections.
 func (d *daemon) relayServer(local *rpc.Local) *grpc.Server {
 	s := grpc.NewServer(append(rpc.Guard{Accepts: d.accepts, Signs: d.certs.signs, Met: d.met, Generation: d.generation()}.Options(),
 		grpc.Creds(nodeport.AnnexCredentials()),
@@ -31,13 +31,13 @@ func (d *daemon) relayServer(local *rpc.Local) *grpc.Server {
 	return s
 }
 
-// trust is what slurm.conf says of hosts now.
+// trust returns the present settings about hosts.
 func (d *daemon) trust() rpc.Trust { return trust{d.conf.Load()} }
 
 type trust struct{ c *conf.Config }
 
-// Root is for relay_root of SlurmctldParameters.
+// Root implements relay_root of SlurmctldParameters.
 func (t trust) Root(host string) bool { return t.c.SlurmctldParameters.Hosts("relay_root")[host] }
 
-// Login is for relay_login of SlurmctldParameters.
+// Login implements relay_login of SlurmctldParameters.
 func (t trust) Login(host string) bool { return t.c.SlurmctldParameters.Hosts("relay_login")[host] }

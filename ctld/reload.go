@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 )
 
-// reload reads slurm.conf again (scontrol reconfigure) with all that belongs to it, checks it, and says in words what it changes. Nothing
-// changes until the command that it returns is committed; one of a dry run never changes anything.
+// reload reads slurm.conf and its companions again (scontrol reconfigure), checks them, and describes the changes. Nothing changes until
+// the returned command is committed; the command of a dry run never changes anything.
 func (d *daemon) reload(dryRun, force bool) (cmd reactor.Command, changes []string, err error) {
 	r, err := d.read()
 	if err != nil {
@@ -45,11 +45,11 @@ func (d *daemon) reload(dryRun, force bool) (cmd reactor.Command, changes []stri
 	}}, changes, nil
 }
 
-// reconfigure puts in force, besides the state's configuration, what the rest of the controller goes by: both or neither.
+// reconfigure applies, besides the state's configuration, the configuration of the rest of the controller: both or neither.
 type reconfigure struct {
 	reactor.Reconfigure
 	use func()
 }
 
-// Committed is for the writer.
+// Committed implements loop.Committer.
 func (r reconfigure) Committed() { r.use() }

@@ -10,8 +10,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestReconfigureUnderJobs: what a running job could not go on with is refused, with the job named, and is done when that is asked for.
-// What Slurm 22.05 does is in docs/differences.md.
+// TestReconfigureUnderJobs: a change that a running job could not survive is refused with the name of the job, and made on request.
+// docs/differences.md describes what Slurm 22.05 does.
 func TestReconfigureUnderJobs(t *testing.T) {
 	const nodes, parts = "NodeName=n1 CPUs=4 RealMemory=1000\nNodeName=n2 CPUs=4 RealMemory=1000\n",
 		"PartitionName=debug Nodes=ALL Default=YES\nPartitionName=long Nodes=ALL\n"
@@ -86,7 +86,8 @@ func TestReconfigureUnderJobs(t *testing.T) {
 	}
 }
 
-// TestReconfigureChecksPrograms: what was there and is not any more is no reason; what is newly named has to be there.
+// TestReconfigureChecksPrograms: a program that was configured before and is now missing does not prevent a reconfiguration; a newly
+// configured one must exist.
 func TestReconfigureChecksPrograms(t *testing.T) {
 	const rest = "NodeName=n1 CPUs=4\nPartitionName=p Nodes=ALL\n"
 	b := newConfBench(t, "EpilogSlurmctld=/nowhere/epilog\n"+rest)

@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 )
 
-// signals does what slurmctld(8) says of them: SIGHUP reads the configuration again, SIGUSR2 the debug level alone; both open the log
-// again.
+// signals handles signals as in slurmctld(8): SIGHUP reads the configuration again, SIGUSR2 only the debug level; both reopen the log.
 func (d *daemon) signals(ctx context.Context, from <-chan os.Signal) {
 	for {
 		select {
@@ -31,13 +30,13 @@ func (d *daemon) signals(ctx context.Context, from <-chan os.Signal) {
 	}
 }
 
-// status is what systemctl status says of the controller.
+// status returns the controller's line for systemctl status.
 func (d *daemon) status() string {
 	v := d.loop.View()
 	return fmt.Sprintf("cluster %s, nodes: %d", v.Settings.Cluster, len(v.Nodes()))
 }
 
-// writes says whether the writer has done something since it was asked last: it has a clock tick each second.
+// writes returns a function that reports whether the writer has committed since its last call: the writer has a tick each second.
 func (d *daemon) writes() func() bool {
 	var last *state.View
 	return func() bool {
@@ -47,7 +46,7 @@ func (d *daemon) writes() func() bool {
 	}
 }
 
-// reconfigure is scontrol reconfigure, with the log instead of an answer. The log is opened by what is put in force.
+// reconfigure is scontrol reconfigure, with the log instead of an answer. Applying the configuration opens the log.
 func (d *daemon) reconfigure(ctx context.Context) {
 	cmd, _, err := d.reload(false, false)
 	if err == nil {
@@ -60,7 +59,7 @@ func (d *daemon) reconfigure(ctx context.Context) {
 	d.log.Info("SIGHUP: configuration reloaded")
 }
 
-// reopenLog goes on in a new log file, at the level that slurm.conf says now. A slurm.conf with faults changes no level.
+// reopenLog continues in a new log file, at slurm.conf's present level. A faulty slurm.conf changes no level.
 func (d *daemon) reopenLog() {
 	c, err := conf.Load(d.opts.Conf, conf.Options{})
 	d.nodeDebug.mu.Lock()
@@ -82,7 +81,7 @@ func (d *daemon) reopenLog() {
 	d.log.Info("SIGUSR2: log reopened", "level", now.SlurmctldDebug)
 }
 
-// openLog opens the log of a configuration, anew where it is open already. Where that fails the log stays where it was, and says so.
+// openLog opens the log of a configuration, or reopens it. If that fails the log stays where it was, with a message.
 func (d *daemon) openLog(c *conf.Config) {
 	if d.opts.LogTo == nil {
 		return

@@ -18,20 +18,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// # Which rights the controller has
+// # The controller's privileges
 //
-// Started as root, it makes what only root can make (the two listeners, a log in a root-owned directory, the first state directory), gives
-// away what belongs to SlurmUser, and then becomes SlurmUser for good, with the groups of that user and without a capability. Nothing
-// later needs more: programs, mail and job_submit.lua run as SlurmUser anyway. With SlurmUser=root, the default, there is nothing to drop.
+// Started as root, it creates what only root can create (the two listeners, a log in a root-owned directory, the first state directory),
+// gives SlurmUser's part away, and then becomes SlurmUser for good, with the groups of that user and without a capability. Nothing later
+// needs more: programs, mail and job_submit.lua run as SlurmUser anyway. With SlurmUser=root, the default, there is nothing to drop.
 //
-// Root follows no path here that SlurmUser could change. The state directory is given away once, while it is still root's; a log is made,
-// or given away, in a root-owned directory (giveLog), and otherwise opened as SlurmUser. The socket is made with SlurmUser's rights where
-// SlurmUser could change its folder.
+// Root follows no path here that SlurmUser could change. The state directory is given away once, while it is still root's; a log is
+// created, or given away, in a root-owned directory (giveLog), and otherwise opened as SlurmUser. The socket is created with SlurmUser's
+// rights if SlurmUser could change its directory.
 
 // listeners are opened first: SlurmctldPort may be below 1024, and the socket in a root-owned directory.
 type listeners struct {
 	local, nodes net.Listener
-	metrics      net.Listener // nil: they are not served
+	metrics      net.Listener // nil: metrics are not served
 }
 
 func (l *listeners) close() {
@@ -54,7 +54,7 @@ func (d *daemon) listen(user string) (l listeners, err error) {
 	return l, nil
 }
 
-// listenLocal opens the socket of commands: as root in a folder that only root can change, else, where root could be led elsewhere, with
+// listenLocal opens the socket of commands: as root in a directory that only root can change; otherwise, because root could be misled, with
 // SlurmUser's rights.
 func (d *daemon) listenLocal(user string) (l net.Listener, err error) {
 	open := func() (err error) {
@@ -68,13 +68,13 @@ func (d *daemon) listenLocal(user string) (l net.Listener, err error) {
 	return l, actAs(u, open)
 }
 
-// onlyRootChanges reports whether nobody but root can change where a path leads, as far as there is something.
+// onlyRootChanges reports whether only root can change where a path leads, as far as it exists.
 func onlyRootChanges(path string) bool {
 	path, err := filepath.Abs(path)
 	for err == nil && path != "/" {
 		path = filepath.Dir(path)
 		if _, err = trusted.Path(path); err == nil {
-			fi, err := os.Stat(path) // one with the sticky bit lets others put something in
+			fi, err := os.Stat(path) // with the sticky bit others may create files in it
 			return err == nil && fi.Mode().Perm()&0o002 == 0
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +85,7 @@ func onlyRootChanges(path string) bool {
 	return err == nil
 }
 
-// becomeSlurmUser gives up root's rights, when they are there and slurm.conf names another user.
+// becomeSlurmUser gives up root's rights, if the process has them and slurm.conf names another user.
 func (d *daemon) becomeSlurmUser(c *conf.Config) error {
 	if !d.opts.Drop || os.Geteuid() != 0 {
 		return nil
@@ -111,7 +111,7 @@ func (d *daemon) becomeSlurmUser(c *conf.Config) error {
 	if err := become(u); err != nil {
 		return fmt.Errorf("cannot become SlurmUser=%s: %w", u.Name, err)
 	}
-	if f, err := os.Open(d.opts.Conf); err != nil { // it is read again by scontrol reconfigure
+	if f, err := os.Open(d.opts.Conf); err != nil { // scontrol reconfigure reads it again
 		return fmt.Errorf("SlurmUser must be able to read slurm.conf: %w", err)
 	} else {
 		_ = f.Close()
@@ -120,7 +120,7 @@ func (d *daemon) becomeSlurmUser(c *conf.Config) error {
 	return nil
 }
 
-// become changes all user and group ids of all threads: there is no way back, and no capability is left.
+// become changes all user and group ids of all threads: this cannot be undone, and no capability is left.
 func become(u passwd.Account) error {
 	var gids []int
 	for _, g := range passwd.Groups(u) {
@@ -130,8 +130,8 @@ func become(u passwd.Account) error {
 	return errors.Join(syscall.Setgroups(gids), syscall.Setresgid(gid, gid, gid), syscall.Setresuid(uid, uid, uid))
 }
 
-// giveState hands a root-owned state directory, with all that is in it, to the user: one that an earlier controller has made as root. Once
-// it is the user's, root looks at nothing in it again.
+// giveState gives a root-owned state directory, with its contents, to the user: an earlier controller made it as root. Once it is the
+// user's, root never looks into it again.
 func giveState(dir string, u passwd.Account) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -153,10 +153,10 @@ func giveState(dir string, u passwd.Account) error {
 	case fi.Mode()&os.ModeSymlink != 0:
 		return fmt.Errorf("%s is a symbolic link that belongs to uid %d: name the directory itself", dir, owner)
 	case owner != 0:
-		return nil // an error of opening it says the rest
+		return nil // opening it will report the error
 	}
 	if _, err := trusted.Path(dir); err != nil {
-		// An empty one, which earlier versions left in a folder of SlurmUser's, can go: its owner removes it.
+		// Earlier versions left an empty one in SlurmUser's directory: its owner removes it.
 		if asOwnerOf(filepath.Dir(dir), func() error { return unix.Rmdir(dir) }) == nil {
 			return nil
 		}
@@ -173,11 +173,11 @@ func giveState(dir string, u passwd.Account) error {
 		}
 		return root.Lchown(name, int(u.UID), int(u.GID))
 	})
-	return errors.Join(err, root.Lchown(".", int(u.UID), int(u.GID))) // last: until then the contents are nobody else's
+	return errors.Join(err, root.Lchown(".", int(u.UID), int(u.GID))) // last: until then only root can change the contents
 }
 
-// giveLog has a log that SlurmUser can append to, in folders where only SlurmUser's own rights would not be enough; where that cannot be
-// done safely it says what the administrator can do. A log that cannot be opened later is said then.
+// giveLog provides a log that SlurmUser can append to, in directories where SlurmUser's own rights do not suffice; if that cannot be done
+// safely, it logs what the administrator can do. Opening the log later reports other errors.
 func (d *daemon) giveLog(path string, mode os.FileMode, u passwd.Account) {
 	path, err := filepath.Abs(path)
 	if err == nil {
@@ -189,9 +189,9 @@ func (d *daemon) giveLog(path string, mode os.FileMode, u passwd.Account) {
 	}
 }
 
-// giveLog makes a log, and gives away one of root's, in a folder that nobody but root can change. In a root-owned directory that a group
-// can write to (/var/log is root:syslog 0775 in Ubuntu) it gives away what it has just made itself and nothing else: whatever lies there
-// already, members of the group may have put there under this name.
+// giveLog creates a log, or gives away a root-owned one, in a directory that only root can change. In a root-owned directory that a group
+// can write to (/var/log is root:syslog 0775 in Ubuntu) it only gives away a file that it has just created: members of the group may have
+// put an existing one there under this name.
 func giveLog(path string, mode os.FileMode, u passwd.Account) error {
 	dir := filepath.Dir(path)
 	alone := true
@@ -199,11 +199,11 @@ func giveLog(path string, mode os.FileMode, u passwd.Account) error {
 		fi, serr := os.Stat(dir)
 		_, perr := trusted.Path(filepath.Dir(dir))
 		if errors.Join(serr, perr) != nil || fi.Sys().(*syscall.Stat_t).Uid != 0 || fi.Mode().Perm()&0o002 != 0 {
-			return nil // SlurmUser's folder, most likely
+			return nil // probably SlurmUser's directory
 		}
 		alone = false
 	}
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) // nobody but root can put another in its place
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) // only root can replace it
 	if err != nil {
 		return err
 	}
@@ -236,8 +236,8 @@ func giveLog(path string, mode os.FileMode, u passwd.Account) error {
 	return f.Chown(int(u.UID), int(u.GID))
 }
 
-// asOwnerOf does something in a state directory with its owner's rights when root calls: root makes no file there that the controller
-// could not read, and follows no link that it has put there.
+// asOwnerOf runs f in a state directory with its owner's rights when root calls: root creates no file there that the controller could not
+// read, and follows no link that the controller has put there.
 func asOwnerOf(dir string, f func() error) error {
 	fi, err := os.Stat(dir)
 	if os.Geteuid() != 0 || err != nil {
@@ -254,7 +254,7 @@ func asOwnerOf(dir string, f func() error) error {
 	return actAs(u, f)
 }
 
-// actAs does something with a user's rights, and takes root's back.
+// actAs runs f with a user's rights, and then restores root's.
 func actAs(u passwd.Account, f func() error) error {
 	own, err := syscall.Getgroups()
 	if err != nil {
@@ -266,7 +266,7 @@ func actAs(u passwd.Account, f func() error) error {
 	}
 	defer func() {
 		if err := errors.Join(syscall.Setresuid(-1, 0, -1), syscall.Setresgid(-1, 0, -1), syscall.Setgroups(own)); err != nil {
-			panic(err) // with rights of one and of the other nothing must go on
+			panic(err) // the process must not continue with mixed rights
 		}
 	}()
 	return f()

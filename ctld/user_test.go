@@ -65,8 +65,9 @@ func inHome(t *testing.T) string {
 	return home
 }
 
-// TestLogInAFolderOfAGroup: /var/log is such a folder in Ubuntu. A log that root makes there is SlurmUser's; what lies there already may
-// be anything, and stays whose it is; the same in a folder that root alone can change is given away.
+// TestLogInAFolderOfAGroup: a group may write to the folder, as in /var/log on Ubuntu. There, a log that root creates is given to
+// SlurmUser, but an old file of root's may be anything and stays root's. In a folder that only root can change, an old file is given away
+// too.
 func TestLogInAFolderOfAGroup(t *testing.T) {
 	home := inHome(t)
 	u := passwd.Account{Name: "nobody", UID: 65534, GID: 65534}

@@ -62,7 +62,7 @@ func TestAdmissible(t *testing.T) {
 	}
 }
 
-// TestAdmissibleNamesTheCause: what is not a question of size is named: nodes elsewhere, nodes excluded, devices elsewhere.
+// TestAdmissibleNamesTheCause: causes other than size are named: nodes elsewhere, nodes excluded, devices elsewhere.
 func TestAdmissibleNamesTheCause(t *testing.T) {
 	w := newWorld(t, record.Params{}, 5, 4)
 	w.in.Nodes[3].Gres = []record.Gres{{Name: "gpu", Type: "a100", Count: 2, Devices: []record.Device{{Index: 0}, {Index: 1}},
@@ -96,7 +96,7 @@ func TestAdmissibleNamesTheCause(t *testing.T) {
 	}
 }
 
-// admissible reports whether the job could ever start on these nodes, whatever is free or up now, and else why not.
+// admissible reports whether the job could ever start on these nodes, regardless of what is free or up now, and otherwise why not.
 func admissible(j *record.Job, nodes []*record.Node, parts []*record.Partition) (ok bool, why string) {
 	idle := make([]*record.Node, len(nodes))
 	for i, n := range nodes {

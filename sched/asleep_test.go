@@ -24,8 +24,8 @@ func TestAsleepNodes(t *testing.T) {
 	w.want("start 3 n1:1")
 }
 
-// TestAsleepBeforeReservation: a job that has to wait for its node to be powered up ends as much later, and is not started where that is
-// into somebody else's time.
+// TestAsleepBeforeReservation: the power-up time of its node delays the end of a job, which does not start if it would then run into
+// another user's reservation.
 func TestAsleepBeforeReservation(t *testing.T) {
 	w := newWorld(t, record.Params{}, 1, 4)
 	w.in.Nodes[0] = &record.Node{Name: "n1", CPUs: 4, MemMiB: 1000, WakeS: 60}
@@ -35,7 +35,7 @@ func TestAsleepBeforeReservation(t *testing.T) {
 	w.want("start 2 n1:1; reserve 1 at 200 on n1; 1: Resources")
 }
 
-// TestPlannedOnNodesThatGoDown: a node that is being powered down can be had when that is over, and not before, also when it is late.
+// TestPlannedOnNodesThatGoDown: a node that is powering down is available when that has ended, not earlier, also if it is overdue.
 func TestPlannedOnNodesThatGoDown(t *testing.T) {
 	w := newWorld(t, record.Params{}, 1, 4)
 	w.in.Nodes[0] = &record.Node{Name: "n1", CPUs: 4, MemMiB: 1000, WakeS: 60, AwayUntil: 1030}
@@ -49,7 +49,7 @@ func TestPlannedOnNodesThatGoDown(t *testing.T) {
 	w.want("start 1 n1:4")
 }
 
-// asleepWorld has nodes of 4 CPUs that take so many seconds to wake, 0 = is up.
+// asleepWorld has nodes of 4 CPUs; wake is the seconds that each takes to wake up, 0 if it is up.
 func asleepWorld(t testingT, p record.Params, wake ...int64) *world {
 	w := newWorld(t, p, len(wake), 4)
 	for i, s := range wake {
@@ -58,14 +58,14 @@ func asleepWorld(t testingT, p record.Params, wake ...int64) *world {
 	return w
 }
 
-// reservedFor keeps a node for somebody else, from so many seconds after the beginning on.
+// reservedFor reserves a node for another user; from and to are seconds after the start of the world.
 func (w *world) reservedFor(node string, from, to int64) {
 	w.in.Reservations = append(w.in.Reservations,
 		&record.Reservation{Name: "r" + node, Start: 1000 + from, End: 1000 + to, Nodes: []string{node}, Users: []string{"v"}})
 }
 
-// TestAwakeBesideAsleep: a job on a node that is up and one that is not begins on both when the second is up, so the first is occupied for
-// as much longer: neither a start nor a promise runs into somebody else's time.
+// TestAwakeBesideAsleep: a job on one node that is up and one that is not begins when both are up, so it occupies the first for longer.
+// Neither a start nor a promise may run into another user's reservation.
 func TestAwakeBesideAsleep(t *testing.T) {
 	two := record.Request{MinNodes: 2, MaxNodes: 2}
 	w := asleepWorld(t, record.Params{}, 0, 60)

@@ -38,7 +38,7 @@ func bigCluster(n int) ([]*record.Node, []*record.Partition) {
 	return nodes, []*record.Partition{part}
 }
 
-// bigQueue is n jobs in so many shapes.
+// bigQueue returns n jobs in a number of different shapes.
 func bigQueue(n, shapes int) []*record.Job {
 	r := rand.New(rand.NewSource(1))
 	reqs := make([]*record.Request, shapes)
@@ -250,7 +250,7 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// later gives jobs ids that none of those that fill the cluster has.
+// later gives jobs ids beyond those that fill the cluster.
 func later(jobs []*record.Job) []*record.Job {
 	for _, j := range jobs {
 		j.ID += 10_000_000

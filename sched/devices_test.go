@@ -32,7 +32,7 @@ func TestCoresNearDevices(t *testing.T) {
 	}
 }
 
-// TestTasksFollowGPUs: with --ntasks-per-gpu a node has as many tasks as go with its GPUs, whatever CPUs it has.
+// TestTasksFollowGPUs: with --ntasks-per-gpu the GPUs of a node decide its tasks, not its CPUs.
 func TestTasksFollowGPUs(t *testing.T) {
 	for _, c := range []struct {
 		tasks, each int
@@ -65,8 +65,8 @@ func TestTasksFollowGPUs(t *testing.T) {
 	}
 }
 
-// TestTasksOfNodes: how many tasks nodes have that GPUs are asked for on each of, or that --ntasks-per-node counts, and how many CPUs such
-// nodes need. What starts, and what is refused ("never"), is that of Slurm 22.05.
+// TestTasksOfNodes: the tasks and CPUs of nodes with GPUs requested per node, or with --ntasks-per-node. Starts and refusals ("never") are
+// those of Slurm 22.05.
 func TestTasksOfNodes(t *testing.T) {
 	each := func(n int64) []record.GresRequest { return []record.GresRequest{{Name: "gpu", Count: n}} }
 	all := func(n int64) []record.GresRequest {

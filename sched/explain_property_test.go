@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestExplainIsTrue: in random clusters, whoever does what an explanation says has the job started, and whoever does less has not.
+// TestExplainIsTrue: in random clusters, a job changed as its explanation says starts, and a job changed by less does not.
 func TestExplainIsTrue(t *testing.T) {
 	ways, smaller := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -55,7 +55,7 @@ func TestExplainIsTrue(t *testing.T) {
 
 func inMinutes(at int64) int64 { return 1000 + 60*(at-1000) }
 
-// explained is what has been said of a job of a world.
+// explained is the explanation of a job of a world.
 type explained struct {
 	t *rapid.T
 	w *world
@@ -105,7 +105,7 @@ func (e *explained) checkWays() {
 	}
 }
 
-// submitted reports whether a job with changed options starts, submitted so many seconds from now.
+// submitted reports whether a job with changed options starts if it is submitted afterS seconds from now.
 func (e *explained) submitted(options []string, instead bool, afterS int64) bool {
 	in, rec, req := e.w.in, *e.j, *e.j.Request
 	in.Now += afterS

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestExplainReservation: what keeps a job away is named, now and before the reservation begins; what runs meanwhile is not in its way, and
-// it is expected to start when the reservation is over.
+// TestExplainReservation: a reservation that keeps a job away is named, both now and before it begins. Jobs that run meanwhile are not in
+// the way, and the job is expected to start when the reservation is over.
 func TestExplainReservation(t *testing.T) {
 	w := newWorld(t, record.Params{}, 2, 8)
 	w.add(1, 50, record.Request{Tasks: 2, MinNodes: 1, MaxNodes: 1})
@@ -111,7 +111,7 @@ func TestExplainNamesOnlyWhatMustEnd(t *testing.T) {
 	}
 }
 
-// TestExplainCauses: what keeps a job off a node is named as the user asked for it.
+// TestExplainCauses: the cause that keeps a job off a node is named in the terms of the request.
 func TestExplainCauses(t *testing.T) {
 	w := newWorld(t, record.Params{}, 2, 8)
 	w.in.Nodes[0] = &record.Node{Name: "n1", CPUs: 8, MemMiB: 1000, Gres: []record.Gres{{Name: "gpu", Type: "a100",
@@ -163,7 +163,7 @@ func TestExplainDelays(t *testing.T) {
 	}
 }
 
-// TestExplainAhead: what is ahead in the queue is named, and what of it would have to go.
+// TestExplainAhead: jobs ahead in the queue are named, and those of them that would have to go.
 func TestExplainAhead(t *testing.T) {
 	w := newWorld(t, record.Params{Weights: record.Weights{Basic: true}}, 1, 8)
 	w.add(1, 1000, record.Request{Tasks: 4, MinNodes: 1, MaxNodes: 1})

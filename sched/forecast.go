@@ -2,10 +2,9 @@ package sched
 
 import "github.com/sluice-hpc/sluice/sched/record"
 
-// Forecast says when and where the first depth jobs of the queue are expected
-// to start, for squeue --start: a plan over the snapshot in which each of them
-// is promised a start. It is not a promise, and costs more than a pass: call it
-// now and then, or when asked. The scheduler's own index is left alone.
+// Forecast returns when and where the first depth jobs of the queue are expected to start, for squeue --start: it plans the snapshot with a
+// promised start for each of them. It is not a promise, and costs more than a pass: call it now and then, or on request. It does not touch
+// the scheduler's own index.
 func (s *Scheduler) Forecast(in *record.Snapshot, depth int) []record.Reserve {
 	if s.forecaster == nil {
 		params := s.params
@@ -31,11 +30,9 @@ func (s *Scheduler) Forecast(in *record.Snapshot, depth int) []record.Reserve {
 	return out
 }
 
-// PlanTo is a plan in which every job is promised a start, up to job id in
-// the queue: of those behind it it says nothing, and what it says of the job is
-// what the whole plan would, unless there are so many before it that the budget
-// (Snapshot.Budget) ends first: then it is truncated. Like Explain it is for a
-// Scheduler of its own, or between passes.
+// PlanTo returns a plan in which every job is promised a start, up to job id in the queue; jobs behind it are left out. The job's result is
+// that of the whole plan, unless the budget (Snapshot.Budget) ends first: then the plan is truncated. Like Explain it is for a Scheduler of
+// its own, or between passes.
 func (s *Scheduler) PlanTo(in *record.Snapshot, id uint32) *record.Plan {
 	whole := *in
 	whole.Resume = record.Cursor{}
@@ -46,7 +43,7 @@ func (s *Scheduler) PlanTo(in *record.Snapshot, id uint32) *record.Plan {
 		s.ix.Renew()
 	}()
 	s.params.Policy, s.params.Depth = record.Conservative, 0
-	s.ix.Renew() // what is a fault is not the same to both
+	s.ix.Renew() // the two differ in their faults
 	s.q.ChoosePrimaries()
 	return s.runner.Plan(&whole, s.q.JobOf(id))
 }

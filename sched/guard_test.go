@@ -20,7 +20,7 @@ func TestHeadGuard(t *testing.T) {
 	w.want("reserve 3 at 899 on n1; reserve 2 at 1399 on n1; 3: Resources")
 }
 
-// TestPromiseSurvivesNewcomers: who was promised a start while few were waiting keeps it when many do.
+// TestPromiseSurvivesNewcomers: a job that was promised a start while few jobs waited keeps it when many do.
 func TestPromiseSurvivesNewcomers(t *testing.T) {
 	w := newWorld(t, record.Params{Order: record.Merit, HeadGuardS: 1000, ShortQueue: 2}, 1, 4)
 	w.add(1, 100, record.Request{Tasks: 3})

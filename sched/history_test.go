@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// TestPromiseFromNowIsNotFree: what is promised from now on is taken in the plan of a scheduler that has seen nothing before, too. Job
-// 12 was once given more tasks on n0 than the promise to job 6 leaves, and so did not start; a scheduler that had planned before
-// started it.
+// TestPromiseFromNowIsNotFree: resources promised from now on are also taken for a scheduler without history. Job 12 once got more tasks on
+// n0 than the promise to job 6 leaves, and so did not start; a scheduler that had planned before started it.
 func TestPromiseFromNowIsNotFree(t *testing.T) {
 	w := newWorld(t, record.Params{}, 0, 0)
 	w.in.Nodes = []*record.Node{{Name: "n0", CPUs: 3, MemMiB: 100},

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestMaxMemPerNode: what a real Slurm 22.05 lets wait in a partition with MaxMemPerNode=1000, of nodes with 4 CPUs and 4000 MiB.
+// TestMaxMemPerNode: the jobs that wait in a partition with MaxMemPerNode=1000 and nodes with 4 CPUs and 4000 MiB are those of a real Slurm
+// 22.05.
 func TestMaxMemPerNode(t *testing.T) {
 	for _, c := range []struct {
 		options string

@@ -108,8 +108,8 @@ func TestFragmentsAreNotRoom(t *testing.T) {
 	}
 }
 
-// TestInstancesNeverOverlap: whatever comes and goes, no slice has two owners and a whole GPU is nobody else's; what waits at the end
-// starts when the GPUs are free.
+// TestInstancesNeverOverlap: in any sequence of jobs, no slice has two owners, and a whole GPU has no other owner. Jobs that wait at the
+// end start when the GPUs are free.
 func TestInstancesNeverOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := cutWorld(

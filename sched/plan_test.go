@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// testingT is what testing.T and rapid.T share.
+// testingT has the methods that testing.T and rapid.T share.
 type testingT interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -480,7 +480,7 @@ func TestLicenses(t *testing.T) {
 	w.want("start 1 n1:1; start 4 n1:1; reserve 2 at 50 on n1; 2: Licenses; 3: Licenses")
 }
 
-// TestNothingChanged: a snapshot that says the same, in whatever order, leaves the index as it is.
+// TestNothingChanged: a snapshot with equal content in another order leaves the index as it is.
 func TestNothingChanged(t *testing.T) {
 	w := newWorld(t, record.Params{}, 2, 4)
 	w.in.Licenses = []record.License{{Name: "m", Count: 3}, {Name: "a", Count: 2}}
@@ -530,8 +530,7 @@ func TestGPUs(t *testing.T) {
 	)
 }
 
-// TestBudget: a pass that may ask little still gets through a queue of which
-// only the last job can start.
+// TestBudget: a pass with a small budget still gets through a queue in which only the last job can start.
 func TestBudget(t *testing.T) {
 	for _, order := range []record.Order{record.QueueOrder, record.Merit} {
 		w := newWorld(t, record.Params{Order: order}, 8, 4)

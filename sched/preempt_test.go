@@ -93,8 +93,7 @@ func qosWorld(t *testing.T, p record.Params) *world {
 	return w
 }
 
-// TestPreemptByQOS: jobs give way to those of the QOS that may preempt theirs, with the grace of theirs, and to no others, whatever their
-// priority is.
+// TestPreemptByQOS: jobs give way only to jobs whose QOS may preempt theirs, regardless of priority, with the grace time of their own QOS.
 func TestPreemptByQOS(t *testing.T) {
 	w := qosWorld(t, record.Params{PreemptMode: record.PreemptRequeue})
 	w.add(1, 1000, record.Request{Tasks: 2}).QOS = "low"

@@ -48,8 +48,8 @@ func (w *world) prioritiesOf() map[uint32]uint32 {
 	return of
 }
 
-// TestLowerPriorityTakesNothing: with a weight, what starts of the jobs from some priority on is the same whether there are jobs of
-// lower priority or not, and where; and so is what is promised to the first that waits in each partition.
+// TestLowerPriorityTakesNothing: with a weight, jobs of lower priority change neither the starts of the jobs above them, nor their nodes,
+// nor the promise to the first waiting job of each partition.
 func TestLowerPriorityTakesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := contested(t)

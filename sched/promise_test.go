@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// usage is what is taken of each node, second by second: another way to know when a job fits than the profiles.
+// usage counts what is taken of each node, second by second, to find out whether a job fits without the profiles.
 type usage struct {
 	now  int64
 	cpus map[string]*[400]int
@@ -23,7 +23,7 @@ func (u *usage) take(nodes []string, at, end int64, cpus int) {
 	}
 }
 
-// fits: so many nodes have so many CPUs free throughout.
+// fits reports whether that many nodes have that many CPUs free throughout.
 func (u *usage) fits(at, length int64, nodes, cpus, each int) bool {
 	free := 0
 	for _, taken := range u.cpus {

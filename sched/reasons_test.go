@@ -7,13 +7,11 @@ import (
 	"strings"
 )
 
-// checkTrue: what the plan says of jobs that wait is true. It is judged by
-// counting, not by the scheduler's own means.
+// checkTrue checks the plan's reasons of waiting jobs by counting, without the scheduler's own code:
 //
-//   - A job that waits for resources or for its turn does not fit, now, on
-//     nodes of which nothing is promised to anybody. So whatever else is free is
-//     kept for a promise (FIFO keeps it for whoever stands before).
-//   - Every other reason is what the records say.
+//   - A job that waits for resources or for its turn does not fit now on nodes where nothing is promised. Other free
+//     resources are kept for a promise (in FIFO, for the jobs before it).
+//   - Every other reason must agree with the records.
 func checkTrue(t testingT, params *record.Params, in *record.Snapshot, p *record.Plan) {
 	t.Helper()
 	c := count(in, p)
@@ -35,7 +33,7 @@ func checkTrue(t testingT, params *record.Params, in *record.Snapshot, p *record
 	}
 }
 
-// counted is what runs and starts, added up.
+// counted adds up running and starting jobs.
 type counted struct {
 	in       *record.Snapshot
 	plan     *record.Plan
@@ -92,7 +90,7 @@ func (c *counted) take(j *record.Job, partition string, allocs []record.Alloc) {
 	}
 }
 
-// lie is what speaks against the reason; "" when nothing does.
+// lie returns why the reason is false, or "".
 func (c *counted) lie(params *record.Params, j *record.Job, code record.Code) string {
 	now := c.in.Now
 	resv := j.Request.Reservation

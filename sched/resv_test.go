@@ -110,7 +110,7 @@ func TestReservationOfCores(t *testing.T) {
 	w.want("start 2 n1:2; 4: Reservation")
 }
 
-// TestBeforeReservationOfCores: until it begins its cores are free for jobs that end by then, and for nobody else.
+// TestBeforeReservationOfCores: until the reservation begins, its cores are free only for jobs that end by then.
 func TestBeforeReservationOfCores(t *testing.T) {
 	w := newWorld(t, record.Params{}, 1, 4)
 	w.in.Reservations = []*record.Reservation{
@@ -137,7 +137,7 @@ func TestBeforeReservationOfCores(t *testing.T) {
 	w.want("start 1 n1:1; start 2 n1:2; reserve 3 at 200 on n1; 3: Resources")
 }
 
-// TestReservedDevices: reserved devices are nobody else's.
+// TestReservedDevices: only the reservation's jobs get reserved devices.
 func TestReservedDevices(t *testing.T) {
 	w := newWorld(t, record.Params{}, 1, 8)
 	w.in.Nodes[0].Gres = []record.Gres{{Name: "gpu", Devices: []record.Device{{Index: 0}, {Index: 1}, {Index: 2}}}}
@@ -211,7 +211,7 @@ func TestWhoMayUseIt(t *testing.T) {
 	}
 }
 
-// TestReservedReasons: what keeps a job away is said of the jobs that it keeps away.
+// TestReservedReasons: only jobs that a reservation keeps away have it as their reason.
 func TestReservedReasons(t *testing.T) {
 	w := newWorld(t, record.Params{}, 2, 4)
 	w.in.Reservations = []*record.Reservation{

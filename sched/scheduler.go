@@ -9,8 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Scheduler makes plans. Not safe for concurrent use; see the package comment
-// for what it remembers.
+// Scheduler makes plans. Not safe for concurrent use; the package comment says what it remembers.
 type Scheduler struct {
 	params record.Params // the components below read it, too
 
@@ -30,7 +29,7 @@ func New(p record.Params) *Scheduler {
 	return s
 }
 
-// reset forgets everything, as after New, except that users have to be told apart.
+// reset forgets everything, as after New, except byUser: whether users have to be distinguished.
 func (s *Scheduler) reset(byUser bool) {
 	s.ix = index.New(&s.params, byUser)
 	s.pl = placement.New(&s.params, s.ix)
@@ -38,9 +37,8 @@ func (s *Scheduler) reset(byUser bool) {
 	s.runner = pass.New(&s.params, s.ix, s.pl, s.q)
 }
 
-// Plan decides what starts now, what is promised to whom, and why the rest
-// waits. Deterministic: it depends on the snapshot alone, and not on the order
-// of its slices.
+// Plan decides which jobs start now, which are promised a start, and why the rest waits. Deterministic: it depends only on the snapshot,
+// not on the order of its slices.
 func (s *Scheduler) Plan(in *record.Snapshot) *record.Plan {
 	changed := s.follow(in)
 	s.q.ChoosePrimaries()
@@ -49,9 +47,8 @@ func (s *Scheduler) Plan(in *record.Snapshot) *record.Plan {
 	return p
 }
 
-// follow makes the index and the queue say what the snapshot says, and returns how many
-// records differed. A change of what nodes, partitions or reservations are
-// (not of their state) starts over: it is rare, and exactness is worth more.
+// follow brings index and queue up to the snapshot, and returns how many records differed. After a change of nodes, partitions or
+// reservations (not of their state) it starts over: such changes are rare, and exactness is worth more.
 func (s *Scheduler) follow(in *record.Snapshot) int {
 	if s.ix.Now > in.Now || s.restructured(in) || s.pl.Remembers(idleShapes+2*len(s.q.Families)) {
 		s.reset(s.ix.ByUser)
@@ -71,19 +68,17 @@ func (s *Scheduler) follow(in *record.Snapshot) int {
 	return changed
 }
 
-// idleShapes is how many requests are remembered of which no job waits, before
-// all is forgotten: in a cluster where no two jobs are alike the index must not
-// grow for ever.
+// idleShapes is the number of requests without waiting jobs that are remembered before everything is forgotten: in a cluster where no two
+// jobs are alike the index must not grow for ever.
 const idleShapes = 4096
 
-// restructured reports whether all has to be built anew.
+// restructured reports whether everything has to be built anew.
 func (s *Scheduler) restructured(in *record.Snapshot) bool {
 	return s.q.Restructured(in) || !s.ix.Empty() && (s.pl.Restructured(in) || s.ix.Restructured(in))
 }
 
-// Explain says why the pending job id waits in the snapshot. It costs up to a
-// conservative pass: call it on demand only, on a Scheduler of its own or
-// between passes. It reports false when the job is not pending.
+// Explain explains why the pending job id waits in the snapshot. It costs up to a conservative pass: call it on demand only, on a Scheduler
+// of its own or between passes. It returns false when the job is not pending.
 func (s *Scheduler) Explain(in *record.Snapshot, id uint32) (*explain.Explanation, bool) {
 	s.follow(in)
 	s.q.ChoosePrimaries()

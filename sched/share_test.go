@@ -51,8 +51,8 @@ func TestWholeNodes(t *testing.T) {
 	w.want("start 1 n1:4")
 }
 
-// TestWholeNodesMemory: memory by CPU or by device is that of all CPUs or devices of a node taken whole, as in Slurm; what no node
-// has so much of is refused. Memory by node is what was asked for.
+// TestWholeNodesMemory: on whole nodes, memory per CPU or per device counts all CPUs or devices of the node, as in Slurm. A request that
+// no node can meet is refused. Memory per node is taken as requested.
 func TestWholeNodesMemory(t *testing.T) {
 	for _, tt := range []struct {
 		r    record.Request

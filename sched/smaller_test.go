@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// smallerOf is what is said of job id in the world's present state.
+// smallerOf returns the explanation of job id in the world's present state.
 func smallerOf(t *testing.T, w *world, id uint32) *explain.Explanation {
 	t.Helper()
 	in := w.in
@@ -26,7 +26,7 @@ func wantSmaller(t *testing.T, w *world, id uint32, want ...string) {
 	}
 }
 
-// What would start now is tried on the plan itself, promises to others included, and is the most that does.
+// A smaller request that would start now is found by trying it on the plan itself, with promises to others, and is the largest that starts.
 func TestSmallerThatStarts(t *testing.T) {
 	w := newWorld(t, record.Params{}, 2, 4)
 	w.add(1, 3600, record.Request{Tasks: 3, MinNodes: 1, MaxNodes: 1, MemSaid: true, MemNodeMiB: 700})

@@ -39,7 +39,7 @@ func TestSwitchesGivenUp(t *testing.T) {
 	w.want("start 2 n2:1 n3:1 n4:1")
 }
 
-// TestReservedLicenses: what a reservation has is for its jobs.
+// TestReservedLicenses: only a reservation's jobs get its licenses.
 func TestReservedLicenses(t *testing.T) {
 	w := newWorld(t, record.Params{Policy: record.Conservative}, 1, 8)
 	w.in.Licenses = []record.License{{Name: "l", Count: 5}}
@@ -90,8 +90,8 @@ func TestGPUsPerSocket(t *testing.T) {
 	}
 }
 
-// TestGPUsInAll: what is asked for in all comes from as few nodes as have it, unless the request says how many nodes or tasks
-// (sbatch --gpus, compared with a real Slurm).
+// TestGPUsInAll: a total of GPUs comes from as few nodes as have them, unless the request gives a number of nodes or tasks (sbatch --gpus,
+// compared with a real Slurm).
 func TestGPUsInAll(t *testing.T) {
 	w := newWorld(t, record.Params{}, 2, 8)
 	for i := range w.in.Nodes {

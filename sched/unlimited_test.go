@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestUnlimitedJobsAreNotPassedForEver: where nobody sets a time limit, a job that needs all of a node is promised it a year ahead, as
-// in Slurm; what has no limit either does not pass it, what is shorter does.
+// TestUnlimitedJobsAreNotPassedForEver: without time limits, a job that needs a whole node is promised it a year ahead, as in Slurm. Other
+// jobs without a limit do not pass it; shorter jobs do.
 func TestUnlimitedJobsAreNotPassedForEver(t *testing.T) {
 	w := newWorld(t, record.Params{}, 1, 8)
 	w.add(1, record.Forever, record.Request{Tasks: 4})
@@ -71,7 +71,7 @@ func TestDeadlineIsTheLimit(t *testing.T) {
 	w.want("start 4 n1:1; 2: DeadLine; 3: DeadLine")
 }
 
-// TestHostileInput: what a controller should have refused does not break a plan.
+// TestHostileInput: input that a controller should have refused does not break a plan.
 func TestHostileInput(t *testing.T) {
 	w := newWorld(t, record.Params{}, 2, 4)
 	w.in.Reservations = []*record.Reservation{

@@ -18,32 +18,32 @@ import (
 // File is the name of the database in StateSaveLocation.
 const File = "acct.db"
 
-// Options are what Accounting is made of.
+// Options configure an Accounting.
 type Options struct {
 	Dir     string // StateSaveLocation
 	Cluster string // the cluster's id
 	Log     *slog.Logger
-	// Policy is what slurm.conf says, now.
+	// Policy returns the present settings of slurm.conf.
 	Policy func() Policy
-	// Outbox reads an encoded record of the journal's bucket Finished, nil = there is none; Script a stored script and environment.
+	// Outbox reads an encoded record of the journal's bucket Finished, nil = none; Script reads a stored script and environment.
 	Outbox func(state.Attempt) ([]byte, error)
 	Script func(*pb.JobRecord) (script, env []byte, err error)
-	// StepOutbox reads the encoded record of a step, nil = there is none.
+	// StepOutbox reads the encoded record of a step, nil = none.
 	StepOutbox func(state.StepKey) ([]byte, error)
-	// Stored hands the command to the writer that takes attempts out of the outbox.
+	// Stored passes to the writer the command that removes attempts from the outbox.
 	Stored func(ctx context.Context, cmd reactor.Stored) error
 	Now    func() time.Time
 }
 
-// Policy is slurm.conf's part.
+// Policy holds the settings of slurm.conf.
 type Policy struct {
 	Scripts, Env bool          // AccountingStoreFlags
 	Keep         time.Duration // PurgeJobAfter; 0 = for ever
-	// TextBytes is how much of one user's scripts and environments is kept, compressed; 0 = no bound.
+	// TextBytes bounds the stored scripts and environments of one user, compressed; 0 = no bound.
 	TextBytes int64
 }
 
-// Accounting keeps the database. Changed and Unstored are for the loop, Select and Script for sacct, Run is the writer.
+// Accounting maintains the database. Changed and Unstored are for the loop, Select and Script for sacct, Run is the writer.
 type Accounting struct {
 	o    Options
 	path string
@@ -52,21 +52,21 @@ type Accounting struct {
 
 	decayed decayedSums
 	lasting decayedSums // the same without decay
-	warned  time.Time   // when it was logged last that texts are not kept; only for Run
+	warned  time.Time   // last warning about texts that were not kept; only for Run
 
 	mu      sync.Mutex
 	view    *state.View
-	dirty   map[uint32]struct{}        // jobs that the database does not have as they are
-	flying  map[uint32]struct{}        // of those, what is being stored
-	kept    map[state.Attempt]struct{} // attempts of the outbox that it does not have
-	sent    map[state.Attempt]struct{} // of those, what is being stored
+	dirty   map[uint32]struct{}        // jobs whose present record is not in the database
+	flying  map[uint32]struct{}        // of those, the ones being stored
+	kept    map[state.Attempt]struct{} // attempts of the outbox that are not in the database
+	sent    map[state.Attempt]struct{} // of those, the ones being stored
 	steps   stepsDue
 	written uint64 // rows since the start
 	broken  error  // a reader found the database damaged
-	failed  error  // why the last try to store failed; nil = it did not
+	failed  error  // error of the last attempt to store; nil = success
 }
 
-// New begins with everything that the state holds: what of it is stored already is not known. It does not touch the disk.
+// New begins with everything in the state: it does not know what is stored already. It does not touch the disk.
 func New(o Options, v *state.View) *Accounting {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -91,7 +91,7 @@ func (a *Accounting) all(v *state.View) {
 	a.steps.all(v)
 }
 
-// Changed takes in what a commit changed. It never blocks: the loop calls it.
+// Changed notes the changes of a commit. The loop calls it, so it never blocks.
 func (a *Accounting) Changed(c state.Change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -109,7 +109,7 @@ func (a *Accounting) Changed(c state.Change) {
 	a.steps.changed(c)
 }
 
-// Unstored are the jobs whose last change is not in the database.
+// Unstored returns the jobs whose last change is not in the database.
 func (a *Accounting) Unstored() map[uint32]struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -126,21 +126,21 @@ func (a *Accounting) Unstored() map[uint32]struct{} {
 	return m
 }
 
-// Waiting are the attempts that only the outbox in the state has: what grows for as long as the database cannot be written.
+// Waiting returns the number of attempts that are only in the state's outbox. It grows while the database cannot be written.
 func (a *Accounting) Waiting() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.kept) + len(a.sent)
 }
 
-// Figures are counters for sdiag.
+// Figures returns counters for sdiag.
 func (a *Accounting) Figures() (waiting int, written uint64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.dirty) + len(a.flying) + len(a.kept) + len(a.sent) + a.steps.count(), a.written, a.failed
 }
 
-// Open opens the database, so that sacct has it from the first question on. Where that cannot be done Run tries again.
+// Open opens the database, so that the first sacct has it. If it fails, Run tries again.
 func (a *Accounting) Open() {
 	if _, err := a.open(); err != nil {
 		a.o.Log.Error("cannot open the accounting database; sacct shows only jobs that the controller still holds", "err", err)
@@ -150,7 +150,7 @@ func (a *Accounting) Open() {
 	}
 }
 
-// Trouble says in words why Select may know less than there ever was, "" = it does not.
+// Trouble explains why Select may be incomplete, "" = it is complete.
 func (a *Accounting) Trouble() string {
 	if a.db.Load() != nil {
 		return ""
@@ -161,7 +161,7 @@ func (a *Accounting) Trouble() string {
 	return "only jobs that the controller still holds are shown: " + errClosed.Error()
 }
 
-// Flush waits until everything that had been committed when it was called is stored.
+// Flush waits until everything that was committed before the call is stored.
 func (a *Accounting) Flush(ctx context.Context) error {
 	for {
 		if n, _, err := a.Figures(); n == 0 {
@@ -181,10 +181,10 @@ func (a *Accounting) Flush(ctx context.Context) error {
 	}
 }
 
-// errClosed: the database could not be opened, or has been closed.
+// errClosed means that the database could not be opened, or has been closed.
 var errClosed = errors.New("the accounting database is not open")
 
-// Script is what was kept of a job's script or environment: of the newest attempt, from the state while it has the job.
+// Script returns the stored script or environment of a job: of the newest attempt, from the state while it has the job.
 func (a *Accounting) Script(ctx context.Context, v *state.View, id uint32, env bool) (data []byte, uid uint32, found bool, err error) {
 	p := a.o.Policy()
 	if j := v.Jobs.Get(id); j != nil {
@@ -210,10 +210,10 @@ func (a *Accounting) Script(ctx context.Context, v *state.View, id uint32, env b
 	return db.text(ctx, id, column)
 }
 
-// jobTexts are a job's script and environment, as far as they are kept.
+// jobTexts holds a job's script and environment, as far as they are kept.
 type jobTexts struct{ script, env []byte }
 
-// textsOf are those of a job, read once for all tasks of an array that a batch has: known holds what it has read.
+// textsOf returns a job's texts, read once for all tasks of an array in a batch: known caches them.
 func (a *Accounting) textsOf(j *pb.JobRecord, known map[uint32]jobTexts) jobTexts {
 	if j.ArrayJobId == 0 {
 		return a.texts(j)
@@ -226,7 +226,7 @@ func (a *Accounting) textsOf(j *pb.JobRecord, known map[uint32]jobTexts) jobText
 	return t
 }
 
-// texts are what is to be stored of a job's script and environment.
+// texts returns the parts of a job's script and environment that have to be stored.
 func (a *Accounting) texts(j *pb.JobRecord) (t jobTexts) {
 	p := a.o.Policy()
 	if !p.Scripts && !p.Env || j.Spec.GetInteractive() {

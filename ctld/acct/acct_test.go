@@ -208,8 +208,8 @@ func (w *world) pick(t *rapid.T, ok func(*pb.JobRecord) bool) *pb.JobRecord {
 	return rapid.SampledFrom(ids).Draw(t, "job")
 }
 
-// TestNothingLostNothingDoubled: whatever happens in whatever order, with crashes before, in and after the storing, every attempt of
-// every job is there once, as it ended; also when the state has forgotten it long ago.
+// TestNothingLostNothingDoubled: in any order of events, with crashes before, during and after storing, accounting holds every attempt of
+// every job exactly once, with its end, even long after the state has forgotten it.
 func TestNothingLostNothingDoubled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp(memory(), "acct")
@@ -278,7 +278,7 @@ func TestNothingLostNothingDoubled(t *testing.T) {
 	})
 }
 
-// What a client was told exists is there before the writer had a second for it, and one line a job unless all attempts are asked for.
+// A selection shows acknowledged changes even if they are not stored yet. It returns one line per job unless all attempts are requested.
 func TestSelectNeverLags(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	defer func() { w.a.shut() }()
@@ -378,7 +378,7 @@ func TestWhoAndWhen(t *testing.T) {
 	t.Run("database", check)
 }
 
-// TestWideIsTheSame: what reads all jobs in their order finds what the index finds.
+// TestWideIsTheSame: a scan of all jobs in order finds the same jobs as the index.
 func TestWideIsTheSame(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	defer func() { w.a.shut() }()
@@ -408,7 +408,7 @@ func TestWideIsTheSame(t *testing.T) {
 	}
 }
 
-// keys are what the database has of a selection.
+// keys returns the rows of a selection that the database has.
 func (w *world) keys(q *selection) (keys []int64) {
 	w.t.Helper()
 	for _, p := range q.parts() {

@@ -199,7 +199,7 @@ func BenchmarkFillArray(b *testing.B) {
 	b.ReportMetric(float64(used.Utime.Nano()+used.Stime.Nano())/float64(b.N*tasks), "cpu-ns/task") // of the whole process
 }
 
-// BenchmarkEncode is what a job costs the writer before SQL.
+// BenchmarkEncode measures the writer's work for a job before SQL.
 func BenchmarkEncode(b *testing.B) {
 	j := benchJob(1, 1000)
 	for b.Loop() {

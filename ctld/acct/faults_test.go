@@ -54,7 +54,7 @@ func TestDamageFoundByReader(t *testing.T) {
 	}
 }
 
-// Where the database cannot be had at all, jobs are shown from the state, with a warning, nothing is lost, and nobody waits.
+// Without a usable database, jobs are shown from the state with a warning, nothing is lost, and no caller waits.
 func TestNoDatabase(t *testing.T) {
 	dir := t.TempDir()
 	w := newWorld(t, dir)
@@ -162,7 +162,7 @@ CREATE INDEX jobs_by_end ON jobs (end, eligible); PRAGMA user_version = 1`); err
 	}
 }
 
-// PurgeJobAfter deletes what ended long ago, with scripts that nothing refers to; what runs and what ended lately stays.
+// PurgeJobAfter deletes jobs that ended long ago, and scripts without references. Running jobs and recent ends stay.
 func TestPurgeAndScripts(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	defer func() { w.a.shut() }()
@@ -205,7 +205,8 @@ func TestPurgeAndScripts(t *testing.T) {
 	}
 }
 
-// TestTextsOfAUserAreBounded: what a user submits and cancels leaves the state, and accounting would keep it for ever.
+// TestTextsOfAUserAreBounded: jobs that a user submits and cancels leave the state, so accounting must bound the texts that it keeps of
+// them.
 func TestTextsOfAUserAreBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	s, err := openStore(path, "c")

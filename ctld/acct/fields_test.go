@@ -7,7 +7,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestSlimRecords: what accounting keeps of a job is all but what is listed here.
+// TestSlimRecords: accounting keeps every field of a job except those listed here.
 func TestSlimRecords(t *testing.T) {
 	controller := "only the controller needs it"
 	fieldtest.Copies(t, func(j *pb.JobRecord) *pb.JobRecord {

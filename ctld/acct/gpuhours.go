@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/gpuhours"
 )
 
-// gpuTables hold what GPUs did, an hour in a row: seconds since 1970, and GPUs times seconds. A version that does not know them leaves
-// them alone, so they are no change of the format. A row takes about a hundred bytes: of a cluster with five partitions with GPUs, four
-// megabytes a year.
+// gpuTables hold the use of GPUs, a row for each hour: seconds since 1970, and GPUs times seconds. A version that does not know them
+// ignores them, so the format is unchanged. A row takes about a hundred bytes: four megabytes a year for a cluster with five partitions
+// with GPUs.
 const gpuTables = `
 CREATE TABLE IF NOT EXISTS gpu_hours (
 	hour INTEGER NOT NULL,
@@ -45,7 +45,7 @@ asked=asked+excluded.asked, lost=lost+excluded.lost, waiting=waiting+excluded.wa
 const addLost = `INSERT INTO gpu_lost (hour, uid, account, partition, lost, beside) VALUES (?,?,?,?,?,?)
 ON CONFLICT (hour, uid, account, partition) DO UPDATE SET lost=lost+excluded.lost, beside=beside+excluded.beside`
 
-// AddHours adds what GPUs did to what is stored, all of it or nothing.
+// AddHours adds hours of GPU use to the stored ones, all or nothing.
 func (a *Accounting) AddHours(ctx context.Context, hours []gpuhours.Hour, losses []gpuhours.LostHour) error {
 	db := a.db.Load()
 	if db == nil {
@@ -80,7 +80,7 @@ func (s *store) addHours(ctx context.Context, hours []gpuhours.Hour, losses []gp
 	return tx.Commit()
 }
 
-// Hours are the stored hours that begin from since to before until, in seconds since 1970, of all GPUs or those of a partition.
+// Hours returns the stored hours that begin in [since, until), in seconds since 1970, of all GPUs or those of a partition.
 func (a *Accounting) Hours(ctx context.Context, since, until int64, partition string) (list []gpuhours.Hour, err error) {
 	err = a.rowsOf(ctx, func(scan func(...any) error) error {
 		h := gpuhours.Hour{Partition: partition}
@@ -96,7 +96,7 @@ WHERE hour >= ? AND hour < ? AND partition = ? ORDER BY hour`, since, until, par
 	return list, err
 }
 
-// Losses are what users lost to fragmentation in the hours that begin from since to before until.
+// Losses returns the users' losses to fragmentation in the hours that begin in [since, until).
 func (a *Accounting) Losses(ctx context.Context, since, until int64) (list []gpuhours.LostHour, err error) {
 	err = a.rowsOf(ctx, func(scan func(...any) error) error {
 		var l gpuhours.LostHour
@@ -108,7 +108,7 @@ func (a *Accounting) Losses(ctx context.Context, since, until int64) (list []gpu
 	return list, err
 }
 
-// rowsOf calls each for every row of a query; a database that is not open has none.
+// rowsOf calls each for every row of a query; a closed database has none.
 func (a *Accounting) rowsOf(ctx context.Context, each func(scan func(...any) error) error, query string, args ...any) error {
 	db := a.db.Load()
 	if db == nil {
@@ -129,7 +129,7 @@ func (a *Accounting) rowsOf(ctx context.Context, each func(scan func(...any) err
 	return rows.Err()
 }
 
-// purgeHours deletes the hours that began before a moment.
+// purgeHours deletes the hours that began before a time.
 func (s *store) purgeHours(ctx context.Context, before time.Time) error {
 	for _, table := range []string{"gpu_hours", "gpu_lost"} {
 		if _, err := s.write.ExecContext(ctx, "DELETE FROM "+table+" WHERE hour < ?", before.Unix()); err != nil {

@@ -9,8 +9,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// recall makes the row of an attempt that a restore has lost of what a node knows and of what the database has: from before the restore
-// where that left the database in its place, and from other nodes.
+// recall makes the row of an attempt that a restore has lost from a node's report and the database: the latter may have it from before the
+// restore, if it was not restored too, or from other nodes.
 func (r *row) recall(ctx context.Context, tx *sql.Tx) error {
 	var b []byte
 	switch err := tx.QueryRowContext(ctx, "SELECT record FROM jobs WHERE key = ?", r.key).Scan(&b); {
@@ -27,7 +27,7 @@ func (r *row) recall(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// recalled is what there is of an attempt with what a node knows of its end. What ended before the eyes of the controller stands.
+// recalled merges a node's report of an attempt's end into its record. An end that the controller itself recorded stays.
 func recalled(have, told *pb.JobRecord) *pb.JobRecord {
 	if ended(have) && (have.Lost == nil || !state.SaysMore(told.Lost, have.Lost)) {
 		return have

@@ -9,8 +9,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestLostAttempts: what several nodes know of a job that a restore has lost is one row; the script's node knows best, whoever is heard
-// first. What the database has from before the restore is completed where it has no end, and stands where it has one.
+// TestLostAttempts: reports of several nodes about a job that a restore has lost become one row. The report of the script's node wins, in
+// any order of arrival. A row from before the restore is completed if it has no end, and stays if it has one.
 func TestLostAttempts(t *testing.T) {
 	told := func(node string, step uint32, verdict string, s pb.JobState) *pb.JobRecord {
 		return &pb.JobRecord{Id: 7, Spec: &pb.JobSpec{Name: "told"}, State: s, StartNs: 5, EndNs: 9, NodeList: "n[1-2]", BatchHost: node,
@@ -74,7 +74,7 @@ func TestLostAttempts(t *testing.T) {
 	}
 }
 
-// older is what is told of an earlier attempt.
+// older makes the report one of an earlier attempt.
 func older(j *pb.JobRecord) *pb.JobRecord {
 	n := state.CloneJob(j)
 	n.Lost = &pb.LostAttempt{Key: &pb.StepKey{JobId: 7, Attempt: 1, Epoch: 40, Step: pb.BatchStep}, Nodes: j.Lost.Nodes, Verdict: "exited"}

@@ -12,8 +12,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// selection is a request, read once. Its tests decide for records of the View and of the database alike; whole says that what SQL can
-// test is all there is to test.
+// selection is a parsed request. Its tests apply to records of the View and of the database alike; sqlOnly says that SQL can make all of
+// them.
 type selection struct {
 	r     *pb.AccountingRequest
 	since int64
@@ -23,13 +23,13 @@ type selection struct {
 	jobs, arrays []uint32 // named by -j
 	byID         bool
 	sqlOnly      bool
-	wide         bool // of much of the time that the database knows
+	wide         bool // covers much of the time span of the database
 }
 
-// second is the grain of the times that sacct is given: a moment stands for the whole second.
+// second is the resolution of sacct's times: a time stands for the whole second.
 const second = int64(time.Second)
 
-// newSelection reads a request; nowNS is the time until which everything is meant when it does not say.
+// newSelection parses a request; nowNS is the default end of its window.
 func newSelection(r *pb.AccountingRequest, nowNS int64) (*selection, *pb.Problem) {
 	q := &selection{r: r, since: r.SinceNs, until: r.UntilNs, sqlOnly: true}
 	if q.until == 0 {
@@ -48,7 +48,7 @@ func newSelection(r *pb.AccountingRequest, nowNS int64) (*selection, *pb.Problem
 	return q, nil
 }
 
-// add puts a test that applies when there is something to compare with.
+// add adds a test if there is something to compare with.
 func (q *selection) add(n int, f func(*pb.JobRecord) bool) {
 	if n > 0 {
 		q.tests = append(q.tests, f)
@@ -65,7 +65,7 @@ func (q *selection) match(j *pb.JobRecord) bool {
 	return true
 }
 
-// ids reads what -j names; what is not an id names no job.
+// ids parses the ids of -j; an invalid one names no job.
 func (q *selection) ids() *pb.Problem {
 	if q.byID = len(q.r.Ids) > 0; !q.byID {
 		return nil
@@ -87,8 +87,8 @@ func (q *selection) ids() *pb.Problem {
 	return nil
 }
 
-// window selects by time (sacct(1), DEFAULT TIME WINDOW): without states the jobs that were eligible in it and had not ended before;
-// with states those that were in one of them in it.
+// window selects by time (sacct(1), DEFAULT TIME WINDOW): without states, jobs that were eligible in the window and had not ended before
+// it; with states, jobs that were in one of them during it.
 func (q *selection) window() {
 	if q.r.Runaway {
 		q.tests = append(q.tests, func(j *pb.JobRecord) bool { return !ended(j) })
@@ -134,10 +134,10 @@ func (q *selection) was(j *pb.JobRecord, s pb.JobState) bool {
 	return j.State == s && j.StateFlags&pb.JobRequeued == 0 && q.within(j.EndNs)
 }
 
-// residual are the tests that SQL does not make.
+// residual adds the tests that SQL does not make.
 func (q *selection) residual() {
 	r, from := q.r, len(q.tests)
-	word := func(list []string, get func(*pb.JobRecord) string) { // whatever the case
+	word := func(list []string, get func(*pb.JobRecord) string) { // case-insensitive
 		lower := make([]string, len(list))
 		for i, s := range list {
 			lower[i] = strings.ToLower(s)

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// purgeRows bounds one transaction of a purge: the writer's next batch does not wait long.
+// purgeRows bounds one transaction of a purge, so that the writer's next batch does not wait long.
 const purgeRows = 5000
 
-// keepHours is how long hours of GPUs are kept where PurgeJobAfter does not say less: so that the tables have a bound.
+// keepHours is the time for which hours of GPUs are kept unless PurgeJobAfter is shorter: it bounds the tables.
 const keepHours = 5 * 366 * 24 * time.Hour
 
-// purge deletes attempts that ended longer ago than PurgeJobAfter, and texts that nothing refers to any more.
+// purge deletes attempts that ended longer ago than PurgeJobAfter, and texts without references.
 func (a *Accounting) purge(ctx context.Context) {
 	keep := a.o.Policy().Keep
 	db := a.db.Load()

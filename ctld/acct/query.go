@@ -11,7 +11,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// place is where an attempt stands in an answer: a job at its id, the tasks of an array at the id of the array.
+// place is the position of an attempt in an answer: a job at its id, the tasks of an array at the array's id.
 type place struct{ group, key int64 }
 
 func placeOf(j *pb.JobRecord) place {
@@ -25,17 +25,17 @@ func (p place) compare(o place) int {
 	return cmp.Or(cmp.Compare(p.group, o.group), cmp.Compare(p.key, o.key))
 }
 
-// part is which attempts of a selection a query is about.
+// part is the subset of a selection's attempts that a query covers.
 type part int
 
 const (
 	whole  part = iota
-	single      // jobs that are no tasks of arrays
+	single      // jobs that are not tasks of arrays
 	tasks
 )
 
-// parts are the queries that a selection takes. Where much is asked for everything is read in its order, for which tasks need an index of
-// their own; else what is found is sorted.
+// parts returns the queries that a selection takes. A wide selection reads everything in order, for which tasks need an index of their own;
+// for others the results are sorted.
 func (q *selection) parts() []part {
 	if q.wide || q.since <= 0 && !q.byID && len(q.r.Uids) == 0 {
 		return []part{single, tasks}
@@ -43,8 +43,8 @@ func (q *selection) parts() []part {
 	return []part{whole}
 }
 
-// query is the SQL of a part of a selection: every attempt of it that the database has, and perhaps some more unless sqlOnly, in order of
-// places. Of what is sorted only keys and places are held.
+// query returns the SQL for a part of a selection: every matching attempt in the database, and possibly more unless sqlOnly, in order of
+// places. A sort only holds keys and places.
 func (q *selection) query(p part) (text string, args []any, err error) {
 	const columns = "SELECT jobs.key, array_id, record FROM "
 	where, args := q.where()
@@ -72,12 +72,12 @@ UNION SELECT jobs.key FROM json_each(?) AS ids CROSS JOIN jobs ON array_id = ids
 	case len(q.r.Uids) > 0:
 		from = "jobs INDEXED BY jobs_by_user WHERE " + where
 	}
-	// LIMIT has SQLite sort what it finds, and look up the records in that order.
+	// LIMIT makes SQLite sort the keys first, and look up the records in that order.
 	return columns + "(SELECT key AS k FROM " + from +
 		" ORDER BY CASE array_id WHEN 0 THEN key >> 24 ELSE array_id END, key LIMIT -1) CROSS JOIN jobs ON jobs.key = k", args, nil
 }
 
-// where holds for every attempt of the selection.
+// where returns a condition that holds for every attempt of the selection.
 func (q *selection) where() (text string, args []any) {
 	var terms []string
 	if n := len(q.r.Uids); n > 0 {
@@ -90,7 +90,7 @@ func (q *selection) where() (text string, args []any) {
 		return strings.Join(append(terms, "end = ?"), " AND "), append(args, int64(running))
 	}
 	terms, args = append(terms, "end >= ?"), append(args, q.since)
-	if len(q.r.Names) > 0 { // in hexadecimal: they need not be UTF-8
+	if len(q.r.Names) > 0 { // in hexadecimal: names need not be UTF-8
 		names := fmt.Appendf(nil, "[\"%x\"", q.r.Names[0])
 		for _, name := range q.r.Names[1:] {
 			names = fmt.Appendf(names, ",\"%x\"", name)
@@ -103,7 +103,7 @@ func (q *selection) where() (text string, args []any) {
 		terms, args = append(terms, "eligible <= ?"), append(args, q.until)
 	case q.byEnd():
 		terms, args = append(terms, "end <= ?"), append(args, q.until)
-		if q.r.StateFlags == 0 { // an attempt with one of them may have any state
+		if q.r.StateFlags == 0 { // an attempt with such a flag may have any state
 			terms = append(terms, "state IN (?"+strings.Repeat(",?", len(q.r.States)-1)+")")
 			for _, s := range q.r.States {
 				args = append(args, int32(s))
@@ -117,9 +117,9 @@ func (q *selection) where() (text string, args []any) {
 	return strings.Join(terms, " AND "), args
 }
 
-// each calls f with what the database has of a selection, in order of places. The record is f's to keep.
+// each calls f with the database's attempts of a selection, in order of places. f may keep the record.
 func (s *store) each(ctx context.Context, q *selection, f func(at place, record []byte) error) error {
-	c, err := s.read.Conn(ctx) // one for all: they see the same moment
+	c, err := s.read.Conn(ctx) // one for all queries: they see the same snapshot
 	if err != nil {
 		return explain(err)
 	}
@@ -146,7 +146,7 @@ func (s *store) each(ctx context.Context, q *selection, f func(at place, record 
 	return nil
 }
 
-// first is the cursor that comes first, nil when all have come to their ends.
+// first returns the cursor with the lowest place, nil when all are at their ends.
 func first(cursors []cursor) (next *cursor) {
 	for i := range cursors {
 		if c := &cursors[i]; c.more && (next == nil || c.at.compare(next.at) < 0) {
@@ -156,11 +156,11 @@ func first(cursors []cursor) (next *cursor) {
 	return next
 }
 
-// wideShare is of how much of the time in which jobs have ended, as one part of so many, all jobs are read in their order: to find
-// them by the index, sort their keys and look up each costs more then.
+// wideShare: a selection of more than this fraction (one quarter) of the time in which jobs have ended reads all jobs in order, because
+// finding them by index, sorting their keys and looking up each would cost more.
 const wideShare = 4
 
-// wide reports whether a selection is of so much time.
+// wide reports whether a selection covers that much time.
 func wide(ctx context.Context, c *sql.Conn, q *selection) (bool, error) {
 	var first, last sql.NullInt64
 	err := c.QueryRowContext(ctx, "SELECT (SELECT min(end) FROM jobs), (SELECT max(end) FROM jobs WHERE end < ?)",
@@ -172,7 +172,7 @@ func wide(ctx context.Context, c *sql.Conn, q *selection) (bool, error) {
 	return to-from > (last.Int64-first.Int64)/wideShare, nil
 }
 
-// cursor is a query under way, at one of its rows unless there are no more.
+// cursor is a query under way, at one of its rows until there are no more.
 type cursor struct {
 	rows   *sql.Rows
 	at     place

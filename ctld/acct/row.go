@@ -9,17 +9,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// running stands for the end of a job that has not ended, so that "ended after" is one comparison.
+// running is the end time of a job that has not ended, so that "ended after" is one comparison.
 const running = math.MaxInt64
 
-// attemptBits of a key are for the attempt: a job of a crontab has one every minute. maxRestarts is the last that has a key of its own.
+// attemptBits of a key number the attempt: a job of a crontab has one every minute. maxRestarts is the last attempt with a key of its own.
 const (
 	attemptBits = 24
 	maxRestarts = 1<<attemptBits - 1
 )
 
-// arrays is the part of a key that puts the record which an array began with, and which its last task has, behind the other tasks of
-// the array: sacct shows them in order of their index then, as Slurm does.
+// arrays is the part of a key that sorts the array's first record, which its last task has, behind the other tasks of the array: sacct then
+// shows them in order of their index, as Slurm does.
 const arrays = int64(1) << 60
 
 // key orders the attempts of jobs, and those of the tasks of one array: by job, the first attempt first.
@@ -31,7 +31,7 @@ func key(j *pb.JobRecord) int64 {
 	return k
 }
 
-// attempt is what a key names.
+// attempt converts a key to an Attempt.
 func attempt(key int64) state.Attempt {
 	return state.Attempt{Job: uint32(key >> attemptBits), Restarts: uint32(key & maxRestarts)}
 }
@@ -41,7 +41,7 @@ func attemptOf(j *pb.JobRecord) state.Attempt { return state.Attempt{Job: j.Id, 
 // ended reports whether an attempt has its final record.
 func ended(j *pb.JobRecord) bool { return j.State.Terminal() || j.StateFlags&pb.JobRequeued != 0 }
 
-// endOf is when the attempt ended, running while it has not.
+// endOf returns when the attempt ended, or running.
 func endOf(j *pb.JobRecord) int64 {
 	if !ended(j) || j.EndNs == 0 {
 		return running
@@ -49,7 +49,7 @@ func endOf(j *pb.JobRecord) int64 {
 	return j.EndNs
 }
 
-// slim is a record as it is stored and sent to sacct: without what only the controller needs.
+// slim returns a record as it is stored and sent to sacct: without the fields that only the controller needs.
 func slim(j *pb.JobRecord) *pb.JobRecord {
 	n := state.CloneJob(j)
 	n.ScriptKey, n.EnvKey, n.MadeSeq, n.FirstStep = nil, nil, 0, nil
@@ -69,7 +69,7 @@ func slim(j *pb.JobRecord) *pb.JobRecord {
 	return n
 }
 
-// encoded is the stored form of a record.
+// encoded returns the stored form of a record.
 func encoded(j *pb.JobRecord) ([]byte, error) {
 	b, err := proto.Marshal(slim(j))
 	if err != nil {
@@ -89,7 +89,7 @@ func decoded(b []byte) (*pb.JobRecord, error) {
 	return j, nil
 }
 
-// rowOf is the row of a record.
+// rowOf returns the row of a record.
 func rowOf(j *pb.JobRecord) (row, error) {
 	b, err := encoded(j)
 	return row{key: key(j), array: j.ArrayJobId, uid: j.Spec.Uid, submit: j.SubmitNs, elig: j.EligibleNs, start: j.StartNs, end: endOf(j),

@@ -10,18 +10,17 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// selectLimit is how long one selection may take, its reader included.
+// selectLimit is the maximum time of one selection, its reader included.
 const selectLimit = 10 * time.Minute
 
-// lookedAt is after how many records of the state a selection looks whether its caller is still there.
+// lookedAt is the number of records after which a selection checks whether its caller is still connected.
 const lookedAt = 256
 
-// Select calls each with the encoded records of a selection, by id, the tasks of an array at the
-// id of the array, the first attempt first. What the state holds comes from it, what
-// is still in the outbox from there, everything else from the database: nothing that was acknowledged before is missing, and nothing
+// Select calls each with the encoded records of a selection, by id, the tasks of an array at the id of the array, the first attempt first.
+// Records come from the state, then from the outbox, and all others from the database: nothing acknowledged before is missing, and nothing
 // comes twice.
 func (a *Accounting) Select(ctx context.Context, r *pb.AccountingRequest, view func() *state.View, each func(record []byte) error) error {
-	// A reader that stalls keeps SQLite's log from being folded into the file: it is not waited for for ever.
+	// A reader that stalls keeps SQLite from checkpointing its log, so there is a limit.
 	ctx, cancel := context.WithTimeout(ctx, selectLimit)
 	defer cancel()
 	q, p := newSelection(r, a.o.Now().UnixNano())
@@ -31,7 +30,7 @@ func (a *Accounting) Select(ctx context.Context, r *pb.AccountingRequest, view f
 	out := &merge{ctx: ctx, q: q, each: each, newer: map[state.Attempt]bool{}}
 	var v *state.View
 	if !r.Runaway {
-		// The outbox first: what leaves it meanwhile is in the database by then. A job that is forgotten meanwhile is in v.
+		// The outbox first: an attempt that leaves it meanwhile is already in the database. A job that is forgotten meanwhile is in v.
 		if err := a.fromOutbox(out); err != nil {
 			return err
 		}
@@ -65,7 +64,7 @@ func (a *Accounting) Select(ctx context.Context, r *pb.AccountingRequest, view f
 	return out.rest()
 }
 
-// suspect has the writer replace a database that could not be read because it is damaged.
+// suspect has the writer replace a database that proved damaged when it was read.
 func (a *Accounting) suspect(err error) {
 	if !errors.Is(err, errDamaged) {
 		return
@@ -79,13 +78,13 @@ func (a *Accounting) suspect(err error) {
 	}
 }
 
-// fromOutbox takes in the attempts that are not stored yet.
+// fromOutbox adds the attempts that are not stored yet.
 func (a *Accounting) fromOutbox(out *merge) error {
 	a.mu.Lock()
 	var list []state.Attempt
 	for _, set := range []map[state.Attempt]struct{}{a.kept, a.sent} {
 		for at := range set {
-			if at.Node == "" { // else it is a part, which the database puts together
+			if at.Node == "" { // otherwise it is a part, which the database merges
 				list = append(list, at)
 			}
 		}
@@ -114,22 +113,22 @@ func (a *Accounting) fromOutbox(out *merge) error {
 	return nil
 }
 
-// fresh is an attempt that does not come from the database.
+// fresh is an attempt from outside the database.
 type fresh struct {
 	at  place
 	job *pb.JobRecord
 }
 
-// merge puts fresh and stored attempts in order and leaves out those that are not asked for: the last attempt of each job is shown,
-// or with -D every one. So each is held back until the next shows whether it was the last.
+// merge puts fresh and stored attempts in order and leaves out unwanted ones: the last attempt of each job is shown, or with -D every one.
+// So each is held back until the next shows whether it was the last.
 type merge struct {
 	ctx   context.Context // of the caller
 	q     *selection
 	fresh []fresh
 	each  func([]byte) error
-	newer map[state.Attempt]bool // of the outbox: what the database has of them is from before they ended
+	newer map[state.Attempt]bool // in the outbox: the database's versions are older
 	held  []byte                 // nil = nothing yet
-	last  place                  // its own
+	last  place                  // place of held
 }
 
 // sort orders the fresh ones; of two with one place, the state's and the outbox's, the first stays.
@@ -138,7 +137,7 @@ func (m *merge) sort() {
 	m.fresh = slices.CompactFunc(m.fresh, func(x, y fresh) bool { return x.at == y.at })
 }
 
-// stored takes the next one of the database, in order of places.
+// stored takes the next attempt from the database, in order of places.
 func (m *merge) stored(at place, record []byte) error {
 	for len(m.fresh) > 0 && m.fresh[0].at.compare(at) <= 0 {
 		if err := m.first(); err != nil {
@@ -149,7 +148,7 @@ func (m *merge) stored(at place, record []byte) error {
 		return err
 	}
 	if m.held != nil && at == m.last {
-		return nil // it was there already
+		return nil // a newer version was there already
 	}
 	if !m.q.sqlOnly {
 		j, err := decoded(record)
@@ -163,7 +162,7 @@ func (m *merge) stored(at place, record []byte) error {
 	return m.take(at, record)
 }
 
-// take holds the next one, and lets go the one before unless this is a later attempt of the same job and only that is asked for.
+// take holds the next attempt, and emits the previous one unless this is a later attempt of the same job and only the last is wanted.
 func (m *merge) take(at place, record []byte) error {
 	if m.held != nil && (m.q.r.Duplicates || at.key>>attemptBits != m.last.key>>attemptBits) {
 		if err := m.each(m.held); err != nil {

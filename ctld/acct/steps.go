@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Steps have a table of their own, written as that of jobs is: the newest records of what has changed, about once a second, and what only
-// the outbox has until it is on disk. A version that does not know the table leaves it alone.
+// Steps have a table of their own, written like that of jobs: the newest records of changed steps, about once a second, and those that only
+// the outbox has until they are on disk. A version that does not know the table ignores it.
 const stepTable = `
 CREATE TABLE IF NOT EXISTS steps (
 	job INTEGER NOT NULL,
@@ -36,12 +36,12 @@ ON CONFLICT (job, attempt, step) DO UPDATE SET end=excluded.end, record=excluded
 // JobAttempt names the steps of one attempt of a job.
 type JobAttempt struct{ Job, Attempt uint32 }
 
-// stepsDue are the steps that the database does not have as they are. They are Accounting's, under its lock.
+// stepsDue holds the steps whose present record is not in the database. It belongs to Accounting, under its lock.
 type stepsDue struct {
-	dirty, kept map[state.StepKey]struct{} // of the state, and of the outbox alone
-	flying      map[state.StepKey]struct{} // of those, what is being stored
+	dirty, kept map[state.StepKey]struct{} // of the state, and only in the outbox
+	flying      map[state.StepKey]struct{} // of those, the ones being stored
 	sent        map[state.StepKey]struct{}
-	ever        bool // there are steps at all
+	ever        bool // any steps exist
 }
 
 func newStepsDue(v *state.View) stepsDue {
@@ -77,7 +77,7 @@ func (s *stepsDue) changed(c state.Change) {
 
 func (s *stepsDue) count() int { return len(s.dirty) + len(s.kept) + len(s.flying) + len(s.sent) }
 
-// take chooses what to store next.
+// take chooses the steps to store next.
 func (s *stepsDue) take() (fresh, kept []state.StepKey, more bool) {
 	move := func(from, to map[state.StepKey]struct{}) (list []state.StepKey) {
 		for k := range from {
@@ -103,7 +103,7 @@ func compareSteps(a, b state.StepKey) int {
 	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Step, b.Step))
 }
 
-// done notes that what was taken is stored, or is still to be.
+// done notes whether the chosen steps were stored, or have to be stored again.
 func (s *stepsDue) done(stored bool) {
 	if !stored {
 		for k := range s.flying {
@@ -119,7 +119,7 @@ func (s *stepsDue) done(stored bool) {
 	clear(s.sent)
 }
 
-// stepBatch stores steps that wait, batchRows at most, in one transaction.
+// stepBatch stores waiting steps, at most batchRows, in one transaction.
 func (a *Accounting) stepBatch(ctx context.Context, db *store) (more bool, err error) {
 	a.mu.Lock()
 	v := a.view
@@ -151,7 +151,7 @@ func (a *Accounting) stepBatch(ctx context.Context, db *store) (more bool, err e
 	return more, nil
 }
 
-// stepRows are the records of steps as v has them, and of the outbox.
+// stepRows returns the records of steps from v, and from the outbox.
 func (a *Accounting) stepRows(v *state.View, fresh, kept []state.StepKey) (rows []*pb.StepRecord, err error) {
 	for _, k := range fresh {
 		if all := v.Steps(k.Job); all != nil && all.Attempt == k.Attempt {
@@ -172,7 +172,7 @@ func (a *Accounting) stepRows(v *state.View, fresh, kept []state.StepKey) (rows 
 	return rows, nil
 }
 
-// keptStep reads a step of the outbox, nil: it is there no more.
+// keptStep reads a step of the outbox, nil: it is gone.
 func (a *Accounting) keptStep(k state.StepKey) (*pb.StepRecord, error) {
 	b, err := a.o.StepOutbox(k)
 	if err != nil || b == nil {
@@ -185,7 +185,7 @@ func (a *Accounting) keptStep(k state.StepKey) (*pb.StepRecord, error) {
 	return slimStep(s), nil
 }
 
-// slimStep is a record as it is stored and sent to sacct: without what only the controller and the nodes need.
+// slimStep returns a record as it is stored and sent to sacct: without the fields that only the controller and the nodes need.
 func slimStep(s *pb.StepRecord) *pb.StepRecord {
 	n := state.CloneStep(s)
 	n.Key, n.Certificate, n.Watchers, n.Signals, n.RequestId, n.Epoch, n.ClockNs, n.ClockBoot = nil, nil, nil, nil, "", 0, 0, 0
@@ -224,7 +224,7 @@ func (s *store) putSteps(ctx context.Context, rows []*pb.StepRecord) error {
 	return tx.Commit()
 }
 
-// purgeSteps deletes steps that ended before a moment, as their jobs are.
+// purgeSteps deletes steps that ended before a time, like their jobs.
 func (s *store) purgeSteps(ctx context.Context, before time.Time) error {
 	for ctx.Err() == nil {
 		res, err := s.write.ExecContext(ctx, `DELETE FROM steps WHERE (job, attempt, step) IN
@@ -239,7 +239,7 @@ func (s *store) purgeSteps(ctx context.Context, before time.Time) error {
 	return nil
 }
 
-// hasSteps reports whether there may be steps at all: most clusters' answers are no slower for those of others.
+// hasSteps reports whether there may be steps at all: queries of the many clusters without steps should not be slower.
 func (a *Accounting) hasSteps(ctx context.Context, db *store) (bool, error) {
 	a.mu.Lock()
 	ever := a.steps.ever
@@ -259,7 +259,8 @@ func (a *Accounting) hasSteps(ctx context.Context, db *store) (bool, error) {
 	return one != 0, nil
 }
 
-// Steps calls each with the encoded records of the steps of some attempts, by job, attempt and number. What the state has comes from it.
+// Steps calls each with the encoded records of the steps of some attempts, by job, attempt and number. Records in the state take
+// precedence.
 func (a *Accounting) Steps(ctx context.Context, of []JobAttempt, view func() *state.View, each func(record []byte) error) error {
 	db := a.db.Load()
 	if has, err := a.hasSteps(ctx, db); err != nil || !has {
@@ -269,7 +270,8 @@ func (a *Accounting) Steps(ctx context.Context, of []JobAttempt, view func() *st
 	for _, at := range of {
 		found[at] = map[uint32][]byte{}
 	}
-	// The outbox first: what leaves it meanwhile is in the database by then. What leaves the state meanwhile is in the view of that moment.
+	// The outbox first: a step that leaves it meanwhile is already in the database. A step that leaves the state meanwhile is in the view
+	// taken then.
 	kept, before, err := a.keptOf(found)
 	if err != nil {
 		return err
@@ -287,12 +289,12 @@ func (a *Accounting) Steps(ctx context.Context, of []JobAttempt, view func() *st
 		if err := eachStep(found[at], each); err != nil {
 			return err
 		}
-		delete(found, at) // an attempt that is named twice is answered once
+		delete(found, at) // answer an attempt that is named twice only once
 	}
 	return nil
 }
 
-// overlay puts newer records over those of the database: those of the outbox, and those of views, of which the later counts.
+// overlay replaces records from the database with newer ones: from the outbox, and from views, the later taking precedence.
 func overlay(found map[JobAttempt]map[uint32][]byte, kept []*pb.StepRecord, views ...*state.View) error {
 	put := func(s *pb.StepRecord) error {
 		if pb.IsCopy(s.StepId) {
@@ -339,7 +341,7 @@ func eachStep(steps map[uint32][]byte, each func([]byte) error) error {
 	return nil
 }
 
-// keptOf are the steps of some attempts that only the outbox has, and the view of the commit after which that was so.
+// keptOf returns the steps of some attempts that only the outbox has, and the view of that moment.
 func (a *Accounting) keptOf(of map[JobAttempt]map[uint32][]byte) (kept []*pb.StepRecord, v *state.View, err error) {
 	a.mu.Lock()
 	v = a.view
@@ -364,7 +366,7 @@ func (a *Accounting) keptOf(of map[JobAttempt]map[uint32][]byte) (kept []*pb.Ste
 	return kept, v, nil
 }
 
-// stepsOf adds what the database has of some attempts.
+// stepsOf adds the steps of some attempts from the database.
 func (s *store) stepsOf(ctx context.Context, of []JobAttempt, found map[JobAttempt]map[uint32][]byte) error {
 	jobs := make([]uint32, len(of))
 	for i, at := range of {

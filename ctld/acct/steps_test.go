@@ -40,7 +40,7 @@ func (w *world) endStep(s *pb.StepRecord, status uint32) {
 		Exit: &pb.ExitRecord{Verdict: "exited", WaitStatus: status, EndNs: w.now.UnixNano()}}}})
 }
 
-// steps is what accounting answers of some attempts: "0 COMPLETED; 1 RUNNING".
+// steps shows the steps that accounting returns for some attempts: "0 COMPLETED; 1 RUNNING".
 func (w *world) steps(of ...JobAttempt) string {
 	w.t.Helper()
 	var out []string

@@ -19,18 +19,18 @@ type store struct {
 	path  string
 	write *sql.DB // one connection: the writer's
 	read  *sql.DB
-	// texts are the bytes of texts by who brought them, as far as they have been asked for since the start. Only for the writer.
+	// texts holds the bytes of texts by the user who stored them first, as far as requested since the start. Only for the writer.
 	texts map[uint32]int64
 }
 
-// errDamaged: the file is no sound database.
+// errDamaged means that the file is not a sound database.
 var errDamaged = errors.New("the accounting database is damaged")
 
-// schemaVersion is PRAGMA user_version. A database of a later one is left alone.
+// schemaVersion is PRAGMA user_version. A database with a higher one is left alone.
 const schemaVersion = 3
 
-// The columns are what selections look for; all else of a job is in record, an encoded JobRecord. Times are nanoseconds; end of an
-// attempt that has not ended is the largest integer.
+// The columns are those that selections search; everything else about a job is in record, an encoded JobRecord. Times are nanoseconds; the
+// end of an attempt that has not ended is the largest integer.
 const schema = `
 CREATE TABLE jobs (
 	key INTEGER PRIMARY KEY,
@@ -55,8 +55,8 @@ CREATE TABLE texts (
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 ` + indexes + owners
 
-// The indexes of selections have all that chooses and orders jobs by user, time and state: only records that are asked for are read. Those
-// of format 1 had neither state nor array_id.
+// The indexes contain everything that selects and orders jobs by user, time and state, so only requested records are read. Those of format
+// 1 had neither state nor array_id.
 const indexes = `
 DROP INDEX IF EXISTS jobs_by_user;
 DROP INDEX IF EXISTS jobs_by_end;
@@ -65,17 +65,17 @@ CREATE INDEX jobs_by_end ON jobs (end, eligible, state, array_id);
 PRAGMA user_version = 2;
 `
 
-// A text belongs to the user who brought it first. Those of format 2 belonged to nobody, and are not counted.
+// A text belongs to the user who stored it first. Those of format 2 had no owner, and are not counted.
 const owners = `
 ALTER TABLE texts ADD COLUMN uid INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX texts_by_user ON texts (uid, length(data));
 PRAGMA user_version = 3;
 `
 
-// checkedBytes is up to which size a database is read through when it is opened; a larger one would delay sacct.
+// checkedBytes is the size up to which a database is read through when it is opened; a larger one would delay sacct.
 const checkedBytes = 32 << 20
 
-// openStore opens or makes the database of a cluster. errDamaged says that it has to be moved aside.
+// openStore opens or creates the database of a cluster. errDamaged means that it has to be moved aside.
 func openStore(path, cluster string) (*store, error) {
 	s := &store{path: path}
 	if err := s.open(cluster); err != nil {
@@ -110,7 +110,7 @@ func (s *store) open(cluster string) error {
 	return s.belongs(cluster)
 }
 
-// prepare makes the tables of a new file and looks at an old one.
+// prepare creates the tables of a new file and checks an old one.
 func (s *store) prepare() error {
 	var version int
 	if err := s.write.QueryRow("PRAGMA user_version").Scan(&version); err != nil {
@@ -140,7 +140,7 @@ func (s *store) prepare() error {
 	return s.change(gpuTables + stepTable)
 }
 
-// change alters what the database has, all of it or nothing.
+// change alters the database, all or nothing.
 func (s *store) change(statements string) error {
 	tx, err := s.write.Begin()
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *store) close() {
 	}
 }
 
-// explain makes errDamaged of what SQLite says of a file that is none of its own.
+// explain returns errDamaged for SQLite's errors about an invalid file.
 func explain(err error) error {
 	var e *sqlite.Error
 	if errors.As(err, &e) {
@@ -187,7 +187,7 @@ func explain(err error) error {
 	return err
 }
 
-// moveAside renames a database that cannot be used, with its log, and says what it is called now.
+// moveAside renames an unusable database, with its log, and returns its new name.
 func moveAside(path string, now time.Time) (string, error) {
 	bad := path + ".bad-" + now.UTC().Format("20060102T150405")
 	for i := 1; ; i++ {
@@ -207,7 +207,7 @@ func moveAside(path string, now time.Time) (string, error) {
 	return bad, nil
 }
 
-// row is an attempt with what is stored beside its record; nil texts are left as they are.
+// row is an attempt with the values that are stored beside its record; nil texts are left unchanged.
 type row struct {
 	key    int64
 	array  uint32
@@ -219,7 +219,7 @@ type row struct {
 	state  int32
 	name   string
 	record []byte
-	lost   *pb.JobRecord // what a node knows of an attempt that a restore has lost: it is put together with what there is
+	lost   *pb.JobRecord // a node's report on an attempt that a restore has lost: to be merged
 	jobTexts
 }
 
@@ -227,12 +227,12 @@ const upsert = `INSERT INTO jobs (key, array_id, uid, submit, eligible, start, e
 ON CONFLICT (key) DO UPDATE SET array_id=excluded.array_id, uid=excluded.uid, submit=excluded.submit, eligible=excluded.eligible, start=excluded.start,
 end=excluded.end, state=excluded.state, name=excluded.name, record=excluded.record, script=coalesce(excluded.script, script), env=coalesce(excluded.env, env)`
 
-// put stores rows in one transaction: all are on disk when it returns nil, none otherwise. Of one user no more than textBytes of texts are
-// kept, 0 is no bound; left is how many were not.
+// put stores rows in one transaction: all are on disk when it returns nil, none otherwise. It keeps at most textBytes of texts for each
+// user, 0 is no bound; left is the number of texts that were not kept.
 func (s *store) put(ctx context.Context, rows []row, textBytes int64) (left int, err error) {
 	defer func() {
 		if err != nil {
-			s.texts = nil // counted before it was stored
+			s.texts = nil // counted before the commit failed
 		}
 	}()
 	tx, err := s.write.BeginTx(ctx, nil)

@@ -14,7 +14,7 @@ import (
 
 // Scripts and environments (AccountingStoreFlags=job_script, job_env) are stored once however many jobs share them, deflated.
 
-// maxText bounds what one may inflate to: more than the largest script and environment that a submission may have.
+// maxText bounds the size to which a text may inflate: more than the largest script and environment of a submission.
 const maxText = 8 << 20
 
 // textWriter stores the texts of one transaction.
@@ -26,7 +26,7 @@ type textWriter struct {
 	left  int // texts that were not kept
 }
 
-// once stores a text unless this very one was put before, and returns its id; nil for nil, and for one that is not kept.
+// once stores a text unless this very slice was stored before, and returns its id; nil for nil, and for a text that is not kept.
 func (w *textWriter) once(ctx context.Context, uid uint32, text []byte) (id any, err error) {
 	at := unsafe.SliceData(text)
 	id, ok := w.put[at]
@@ -68,7 +68,7 @@ func (w *textWriter) one(ctx context.Context, uid uint32, text []byte) (any, err
 	return res.LastInsertId()
 }
 
-// held is what the database has of a user's texts, in bytes.
+// held returns the bytes of a user's texts in the database.
 func (w *textWriter) held(ctx context.Context, uid uint32) (n int64, err error) {
 	if w.store.texts == nil {
 		w.store.texts = map[uint32]int64{}
@@ -82,7 +82,7 @@ func (w *textWriter) held(ctx context.Context, uid uint32) (n int64, err error) 
 	return n, err
 }
 
-// text is a stored text of the last attempt of a job and the job's owner; found is false for a job that is not stored.
+// text returns a stored text of the last attempt of a job and the job's owner; found is false for a job that is not stored.
 func (s *store) text(ctx context.Context, id uint32, column string) (data []byte, uid uint32, found bool, err error) {
 	low := int64(id) << attemptBits
 	var packed []byte
@@ -111,7 +111,7 @@ func deflate(b []byte) []byte {
 		err = w.Close()
 	}
 	if err != nil {
-		panic(err) // a buffer takes everything
+		panic(err) // a buffer accepts everything
 	}
 	return out.Bytes()
 }

@@ -14,10 +14,10 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Sums are amounts of trackable resources times seconds, by name; of mem MiB times seconds.
+// Sums are amounts of trackable resources times seconds, by name; mem is in MiB.
 type Sums map[string]float64
 
-// Wall is the name of the time itself among the sums.
+// Wall names the time itself among the sums.
 const Wall = "wall"
 
 func (s Sums) add(list tres.List, seconds float64) {
@@ -27,22 +27,22 @@ func (s Sums) add(list tres.List, seconds float64) {
 	s[Wall] += seconds
 }
 
-// Plus adds what others are.
+// Plus adds other sums.
 func (s Sums) Plus(o Sums) {
 	for name, v := range o {
 		s[name] += v
 	}
 }
 
-// Share is what one user was allocated under one account.
+// Share is a user's allocation under one account.
 type Share struct {
 	Account   string
 	UID       uint32
 	User      string // login name, as of the jobs
-	Partition string // of a part of it (Parts); QOS, too
+	Partition string // set for a part of it (Parts), as is QOS
 	QOS       string
 	Used      Sums
-	Left      Sums // of running jobs, until their time limits
+	Left      Sums // the most that running jobs may still use until their time limits
 }
 
 type shareKey struct {
@@ -52,10 +52,10 @@ type shareKey struct {
 	partition, qos string
 }
 
-// shares are collected in the order of an answer: by account and uid.
+// shares are sorted for an answer by account and uid.
 type shares map[shareKey]*Share
 
-// of is the share that a job counts for, part the part of it.
+// of returns the share that a job counts for, and part the part of it.
 func (m shares) of(j *pb.JobRecord) *Share {
 	return m.at(shareKey{account: cmp.Or(j.Spec.Account, admit.DefaultAccount), uid: j.Spec.Uid, user: j.Spec.User})
 }
@@ -85,7 +85,7 @@ func (m shares) sorted() []*Share {
 	return list
 }
 
-// span is the time in which an attempt held its allocation, until nowNS when it still does. One that never started has none.
+// span returns the time during which an attempt held its allocation, until nowNS if it still does. An attempt that never started has none.
 func span(j *pb.JobRecord, nowNS int64) (from, to int64, holds bool) {
 	if j.StartNs == 0 || j.State == pb.JobState_JOB_PENDING {
 		return 0, 0, false
@@ -96,7 +96,7 @@ func span(j *pb.JobRecord, nowNS int64) (from, to int64, holds bool) {
 	return j.StartNs, max(to, j.StartNs), holds
 }
 
-// awake is the part of an attempt's span, from 0 to 1, that it was not suspended in: a suspended job's CPUs are counted as free.
+// awake returns the fraction of an attempt's span during which it was not suspended: a suspended job's CPUs count as free.
 func awake(j *pb.JobRecord, from, to int64) float64 {
 	suspended := j.SuspendedNs
 	if j.State == pb.JobState_JOB_SUSPENDED {
@@ -108,7 +108,7 @@ func awake(j *pb.JobRecord, from, to int64) float64 {
 	return max(0, 1-float64(suspended)/float64(to-from))
 }
 
-// left adds what a running job may still use.
+// left adds the most that a running job may still use.
 func left(s *Share, j *pb.JobRecord, list tres.List, nowNS int64) {
 	if j.State == pb.JobState_JOB_RUNNING && j.TimeLimitS != pb.Unlimited {
 		s.Left.add(list, max(0, float64(j.TimeLimitS)-max(0, seconds(nowNS-j.StartNs))))
@@ -117,7 +117,7 @@ func left(s *Share, j *pb.JobRecord, list tres.List, nowNS int64) {
 
 func seconds(ns int64) float64 { return float64(ns) / float64(time.Second) }
 
-// Between is what was allocated from since until until, in nanoseconds.
+// Between returns the allocations in a window, in nanoseconds.
 func (a *Accounting) Between(ctx context.Context, since, until int64, view func() *state.View) ([]*Share, error) {
 	now := a.o.Now().UnixNano()
 	sums := shares{}
@@ -156,32 +156,32 @@ func (a *Accounting) attempts(ctx context.Context, r *pb.AccountingRequest, view
 	})
 }
 
-// decayedSums remember what attempts that ended long ago amount to, so that asking again reads only what came since: an exporter asks
-// every half minute.
+// decayedSums cache the sums of attempts that ended long ago, so that a repeated query only reads later ones: an exporter queries every
+// half minute.
 type decayedSums struct {
-	turn   chan struct{} // has one in it while somebody reads; the others wait for what that one remembers
+	turn   chan struct{} // holds an element while a reader works; others wait and use its results
 	fading Fading
-	at     int64 // the moment for which sums hold
-	until  int64 // attempts that ended before are in sums, except those that held then
+	at     int64 // time for which sums hold
+	until  int64 // attempts that ended before it are in sums, except those in held
 	sums   map[shareKey]Sums
-	// held are the attempts that held their allocations at that moment. Their ends may turn out to lie before until: a job that is to be
-	// requeued ended when that was ordered, and is over when the last of its nodes is; a node that was cut off reports ends that are old.
+	// held are the attempts that held their allocations at that time. Their ends may turn out to lie before until: a job that is to be
+	// requeued ended when that was ordered, but is only over when its last node is done; a node that was cut off reports old ends.
 	held map[state.Attempt]struct{}
 }
 
-// settled is for how long attempts that have ended are looked at again.
+// settled is the time for which ended attempts are read again.
 const settled = int64(6 * time.Hour)
 
-// lateIDs is how many jobs one request for late ends names.
+// lateIDs is the number of jobs in one query for late ends.
 const lateIDs = 1000
 
-// Fading is how usage is forgotten.
+// Fading describes how usage decays.
 type Fading struct {
-	HalfLife time.Duration // PriorityDecayHalfLife: what was used so long ago counts half; 0: all of it counts
-	SinceNS  int64         // PriorityUsageResetPeriod: what was used before does not count
+	HalfLife time.Duration // PriorityDecayHalfLife: usage of that age counts half; 0: no decay
+	SinceNS  int64         // PriorityUsageResetPeriod: earlier usage does not count
 }
 
-// ResetAt is the latest moment until now at which a period of PriorityUsageResetPeriod began, in nanoseconds; 0 where there is none.
+// ResetAt returns the latest time until now at which a period of PriorityUsageResetPeriod began, in nanoseconds; 0 without a period.
 func ResetAt(period string, now time.Time) int64 {
 	y, m, d := now.Date()
 	switch period {
@@ -200,7 +200,7 @@ func ResetAt(period string, now time.Time) int64 {
 	return time.Date(y, m, d, 0, 0, 0, 0, now.Location()).UnixNano()
 }
 
-// Merged are the shares that have these parts.
+// Merged returns the shares of these parts.
 func Merged(parts []*Share) []*Share {
 	sums := shares{}
 	for _, p := range parts {
@@ -211,11 +211,10 @@ func Merged(parts []*Share) []*Share {
 	return sums.sorted()
 }
 
-// Parts are all that was allocated since usage was reset, as it has faded, by account, user, partition and QOS; and the moment for which
-// they hold.
+// Parts returns all allocations since usage was reset, decayed, by account, user, partition and QOS; and the time for which they hold.
 func (a *Accounting) Parts(ctx context.Context, fading Fading, view func() *state.View) (parts []*Share, nowNS int64, err error) {
 	d := &a.decayed
-	if fading == (Fading{}) { // where usage fades, this is only of QOS with NoDecay
+	if fading == (Fading{}) { // where usage decays, this is only for QOS with NoDecay
 		d = &a.lasting
 	}
 	select {
@@ -235,7 +234,7 @@ func (a *Accounting) Parts(ctx context.Context, fading Fading, view func() *stat
 		_, late := d.held[at]
 		from, to, holds := span(j, now)
 		if !holds && to < d.until && !late {
-			return // in the sums; the request's grain is a second
+			return // in the sums; the request's resolution is a second
 		}
 		if late {
 			seen[at] = struct{}{}
@@ -260,7 +259,7 @@ func (a *Accounting) Parts(ctx context.Context, fading Fading, view func() *stat
 	if err := a.lateEnds(ctx, d.held, seen, view, count); err != nil {
 		return nil, 0, err
 	}
-	if a.db.Load() != nil { // else what ended long ago is looked for again
+	if a.db.Load() != nil { // otherwise old attempts are read again
 		d.held = held
 		d.fold(old, now, settle)
 	}
@@ -270,7 +269,7 @@ func (a *Accounting) Parts(ctx context.Context, fading Fading, view func() *stat
 	return result.sorted(), now, nil
 }
 
-// lateEnds calls f for those attempts that held when somebody asked last and that a request since then did not show.
+// lateEnds calls f for those attempts that held allocations at the last query and that a query since then did not return.
 func (a *Accounting) lateEnds(ctx context.Context, held, seen map[state.Attempt]struct{}, view func() *state.View,
 	f func(*pb.JobRecord, tres.List)) error {
 	var ids []string
@@ -295,7 +294,7 @@ func (a *Accounting) lateEnds(ctx context.Context, held, seen map[state.Attempt]
 	return nil
 }
 
-// fold moves the sums to another moment and adds what has settled since.
+// fold moves the sums to another time and adds what has settled since.
 func (d *decayedSums) fold(old shares, now, settle int64) {
 	fade := decay(now-d.at, d.fading.HalfLife)
 	for _, sums := range d.sums {
@@ -314,7 +313,7 @@ func (d *decayedSums) fold(old shares, now, settle int64) {
 	d.at, d.until = now, settle
 }
 
-// decay is what is left of a unit of usage after a time.
+// decay returns the rest of a unit of usage after a time.
 func decay(ns int64, halfLife time.Duration) float64 {
 	if halfLife <= 0 {
 		return 1
@@ -322,8 +321,8 @@ func decay(ns int64, halfLife time.Duration) float64 {
 	return math.Exp2(-float64(ns) / float64(halfLife))
 }
 
-// weighed is the number of seconds from one moment to another, each weighed by how long it is ago: the integral of decay.
-// What lies in the future was stamped by a clock that was wrong: it counts as if it had ended now.
+// weighed returns the number of seconds between two times, each weighted by its age: the integral of decay. A time in the future was
+// stamped by a wrong clock: it counts as if it had ended now.
 func weighed(from, to, now int64, halfLife time.Duration) float64 {
 	if to > now {
 		from, to = from-(to-now), now

@@ -16,7 +16,7 @@ import (
 
 const halfLife = 12 * time.Hour
 
-// slow sums up every attempt there ever was, a second at a time: what usage must come to, however often it was asked for before.
+// slow sums up every attempt second by second. Usage must give the same sum, however often it was queried before.
 func (w *world) slow(since, until int64, faded bool) map[shareKey]float64 {
 	sums := map[shareKey]float64{}
 	now := w.now.UnixNano()
@@ -70,7 +70,7 @@ func (w *world) compare(t rapid.TB, what string, got []*Share, err error, want m
 	}
 }
 
-// Whatever runs, ends, is stored, forgotten and asked for in whatever order: usage is the sum over every attempt there ever was.
+// Usage is the sum over every attempt, in any order of starts, ends, writes, purges and queries.
 func TestUsageIsTheSumOfAllAttempts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp(memory(), "acct")

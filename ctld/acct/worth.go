@@ -13,18 +13,18 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// WorthQuery asks what jobs were worth from Since until Until, in nanoseconds.
+// WorthQuery selects jobs for a report on their efficiency, from Since until Until, in nanoseconds.
 type WorthQuery struct {
 	Since, Until int64
 	By           string            // "user", "account", "partition", "node"
 	UIDs         []uint32          // of these users; empty: of all
-	Sees         func(uint32) bool // whose jobs the caller may see
+	Sees         func(uint32) bool // users whose jobs the caller may see
 	Accounts     []string          // of these; empty: of all
 	Partitions   []string          // in these; empty: in all
 	Live         func(*pb.JobRecord) []*pb.StepUsage
 }
 
-// worthKey is what one row of a report is about.
+// worthKey identifies one row of a report.
 type worthKey struct {
 	account   string
 	uid       uint32
@@ -39,7 +39,7 @@ type worth struct {
 	waits   []float64 // seconds, of attempts that started in the window or still wait
 }
 
-// worths are the rows of a report that is being made.
+// worths are the rows of a report under construction.
 type worths struct {
 	q    *WorthQuery
 	v    *state.View
@@ -47,8 +47,8 @@ type worths struct {
 	rows map[worthKey]*worth
 }
 
-// Worth is what jobs were worth, in rows by what the query says. What was used is known for a whole attempt: of one that reaches beyond
-// the window, as much is counted of it as of its time lies within.
+// Worth returns the efficiency of jobs, in rows by the query's By. Use is known for a whole attempt: for one that extends beyond the
+// window, the fraction of its time within the window counts.
 func (a *Accounting) Worth(ctx context.Context, q *WorthQuery, view func() *state.View) ([]*pb.ReportRow, error) {
 	w := &worths{q: q, v: view(), now: a.o.Now().UnixNano(), rows: map[worthKey]*worth{}}
 	err := a.Select(ctx, &pb.AccountingRequest{SinceNs: q.Since, UntilNs: q.Until, Uids: q.UIDs, Duplicates: true}, view,
@@ -62,7 +62,7 @@ func (a *Accounting) Worth(ctx context.Context, q *WorthQuery, view func() *stat
 	return w.sorted(), err
 }
 
-// Lose adds what was lost to fragmentation to rows by user, account or partition.
+// Lose adds losses to fragmentation to rows by user, account or partition.
 func (q *WorthQuery) Lose(rows []*pb.ReportRow, losses []gpuhours.LostHour) []*pb.ReportRow {
 	for _, l := range losses {
 		if q.By == "node" || !q.wants(l.UID, l.Account, l.Partition) {
@@ -88,7 +88,7 @@ func order(a, b *pb.ReportRow) int {
 		cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Node, b.Node))
 }
 
-// wants reports whether the query is about the jobs of a user under an account in a partition; those that wait may name several.
+// wants reports whether the query covers the jobs of a user under an account in a partition; pending ones may name several.
 func (q *WorthQuery) wants(uid uint32, account, partition string) bool {
 	if len(q.UIDs) > 0 && !slices.Contains(q.UIDs, uid) || !q.Sees(uid) {
 		return false
@@ -122,7 +122,7 @@ func (w *worths) of(j *pb.JobRecord, node string) *worth {
 		x = &worth{ReportRow: &pb.ReportRow{Account: k.account, Uid: k.uid, Partition: k.partition, Node: k.node}}
 		w.rows[k] = x
 	}
-	if x.lastJob != j.Id { // the attempts of a job come one after the other
+	if x.lastJob != j.Id { // the attempts of a job are adjacent
 		x.lastJob = j.Id
 		x.Jobs += uint64(gpuhours.Tasks(j))
 	}
@@ -141,7 +141,7 @@ func (w *worths) count(j *pb.JobRecord) {
 	}
 }
 
-// held adds what an attempt has held for some seconds, and part of what it has used.
+// held adds an attempt's allocation for some seconds, and a fraction of its use.
 func (w *worths) held(j *pb.JobRecord, seconds, part float64) {
 	usage := j.Usage
 	if live := w.q.Live(j); len(live) > 0 {
@@ -151,7 +151,7 @@ func (w *worths) held(j *pb.JobRecord, seconds, part float64) {
 		x := w.of(j, a.Node)
 		cpus, mem := float64(a.Cpus)*seconds, float64(a.MemMib)*seconds
 		x.CpuS += cpus
-		if len(usage) > 0 { // what nodes say nothing of was only held
+		if len(usage) > 0 { // without reports it was only held
 			x.CpuKnownS += cpus
 			x.MemKnownS += mem
 		}
@@ -186,7 +186,7 @@ func (w *worths) held(j *pb.JobRecord, seconds, part float64) {
 	}
 }
 
-// device adds a GPU, or the part of one that was held; shared: what is known of it is of the whole GPU.
+// device adds a GPU, or the part of one that was held; shared: its use is known only for the whole GPU.
 func (x *worth) device(size, seconds, part float64, use *pb.DeviceUse, shared bool) {
 	x.GpuS += size * seconds
 	if use.GetSamples() > 0 && use.UtilPercent >= 0 {
@@ -204,8 +204,8 @@ func (x *worth) device(size, seconds, part float64, use *pb.DeviceUse, shared bo
 	}
 }
 
-// waited adds how long an attempt has waited in the window, times the GPUs that it asked for, and when it started in it, how long that
-// took since it could have started; of one that still waits, what it has waited so far.
+// waited adds the time that an attempt has waited in the window, times its requested GPUs, and, if it started in the window, the time since
+// it could have started; for one that still waits, its wait so far.
 func (w *worths) waited(j *pb.JobRecord, from int64) {
 	if j.EligibleNs == 0 {
 		return
@@ -231,7 +231,7 @@ func (w *worths) waited(j *pb.JobRecord, from int64) {
 	}
 }
 
-// sorted are the rows, those with the most GPU time first.
+// sorted returns the rows, those with the most GPU time first.
 func (w *worths) sorted() []*pb.ReportRow {
 	list := make([]*pb.ReportRow, 0, len(w.rows))
 	for _, x := range w.rows {
@@ -243,7 +243,7 @@ func (w *worths) sorted() []*pb.ReportRow {
 	return list
 }
 
-// quantile is the smallest of sorted values that at least a part of them do not exceed; 0 of none.
+// quantile returns the smallest of sorted values that at least that fraction of them do not exceed; 0 for none.
 func quantile(sorted []float64, part float64) float64 {
 	if len(sorted) == 0 {
 		return 0

@@ -14,8 +14,8 @@ func everybody(uint32) bool { return true }
 
 func notRunning(*pb.JobRecord) []*pb.StepUsage { return nil }
 
-// TestWorth: what was held, used and waited for in a window, of jobs that reach beyond it by their part in it. What no driver says of a
-// GPU is in neither of used and idle.
+// TestWorth: the time held, used and waited for in a window; a job that reaches beyond the window counts with its part inside. GPU time
+// without a figure from the driver counts as neither used nor idle.
 func TestWorth(t *testing.T) {
 	const hour = int64(time.Hour)
 	w := &worths{q: &WorthQuery{Since: 10 * hour, Until: 20 * hour, By: "user", Sees: everybody, Live: notRunning},

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How the writer works: gather for a while, store at most so many rows in a transaction, after a failure wait.
+// The writer collects for gather, stores at most batchRows in a transaction, and pauses after a failure.
 const (
 	gather     = time.Second
 	batchRows  = 2000
@@ -25,10 +25,10 @@ const (
 	purgeEvery = 10 * time.Minute
 )
 
-// Run stores what is not stored until ctx ends, and then once more. It never fails: what it cannot do it says and tries again.
+// Run stores pending records until ctx ends, and then once more. It never fails: it logs errors and tries again.
 //
-// It has a thread of its own with a lower priority, so that the loop and the planner come first on a busy machine. The thread ends with
-// it, as it stays locked.
+// It has a thread of its own with a lower priority, so that the loop and the planner come first on a busy machine. The thread ends with it,
+// as it stays locked.
 func (a *Accounting) Run(ctx context.Context) {
 	runtime.LockOSThread()
 	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 10)
@@ -60,10 +60,10 @@ func (a *Accounting) Run(ctx context.Context) {
 	}
 }
 
-// lastTry bounds what an end of the controller may take for accounting: all of it is in the state, too.
+// lastTry bounds the time for accounting at shutdown: everything is in the state too.
 const lastTry = 2 * time.Second
 
-// pause waits, or until somebody asks for haste; false = ctx has ended.
+// pause waits, or until Flush asks for haste; false = ctx has ended.
 func (a *Accounting) pause(ctx context.Context, d time.Duration, hasten bool) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -88,7 +88,7 @@ func (a *Accounting) shut() {
 	}
 }
 
-// store writes everything that waits, batch by batch.
+// store writes all pending records, batch by batch.
 func (a *Accounting) store(ctx context.Context) (err error) {
 	defer func() {
 		a.mu.Lock()
@@ -129,7 +129,7 @@ func (a *Accounting) store(ctx context.Context) (err error) {
 	}
 }
 
-// open gives the open database. One that is damaged is moved aside, and a new one takes all that the state has.
+// open returns the open database. A damaged one is moved aside, and a new one gets everything in the state.
 func (a *Accounting) open() (*store, error) {
 	if db := a.db.Load(); db != nil {
 		return db, nil
@@ -148,7 +148,7 @@ func (a *Accounting) open() (*store, error) {
 	return db, nil
 }
 
-// replace gives a damaged database up: it is closed and moved aside, and everything that the state has is to be stored again.
+// replace gives up a damaged database: it is closed and moved aside, and everything in the state has to be stored again.
 func (a *Accounting) replace(why error) error {
 	a.shut()
 	bad, err := moveAside(a.path, a.o.Now())
@@ -165,7 +165,7 @@ func (a *Accounting) replace(why error) error {
 	return nil
 }
 
-// batch stores what waits, batchRows at most, in one transaction.
+// batch stores pending records, at most batchRows, in one transaction.
 func (a *Accounting) batch(ctx context.Context, db *store) (more bool, err error) {
 	v, ids, attempts, more := a.take()
 	if len(ids)+len(attempts) == 0 {
@@ -186,7 +186,7 @@ func (a *Accounting) batch(ctx context.Context, db *store) (more bool, err error
 	failpoint.Hit("acct.after")
 	a.done(len(rows))
 	if len(attempts) > 0 {
-		// Attempts that cannot be taken out of the outbox now are stored again after the next start.
+		// Attempts that cannot be removed from the outbox now are stored again after the next start.
 		if err := a.o.Stored(ctx, reactor.Stored{Attempts: attempts}); err != nil {
 			a.o.Log.Warn("cannot remove stored attempts from the outbox", "err", err, "attempts", len(attempts))
 		}
@@ -195,7 +195,7 @@ func (a *Accounting) batch(ctx context.Context, db *store) (more bool, err error
 	return more, nil
 }
 
-// warnLeft says in the log, once a minute, that scripts and environments were not kept.
+// warnLeft logs, once a minute, that scripts and environments were not kept.
 func (a *Accounting) warnLeft(left int) {
 	now := a.o.Now()
 	if left == 0 || now.Sub(a.warned) < time.Minute && now.After(a.warned) {
@@ -206,7 +206,7 @@ func (a *Accounting) warnLeft(left int) {
 		"(max_user_accounting of SlurmctldParameters)", "texts", left)
 }
 
-// take chooses what to store next.
+// take chooses the records to store next.
 func (a *Accounting) take() (v *state.View, ids []uint32, attempts []state.Attempt, more bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -235,7 +235,7 @@ func (a *Accounting) take() (v *state.View, ids []uint32, attempts []state.Attem
 	return a.view, ids, attempts, more
 }
 
-// giveBack notes that what was taken is still to be stored.
+// giveBack notes that the chosen records have still to be stored.
 func (a *Accounting) giveBack() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -259,7 +259,7 @@ func (a *Accounting) done(rows int) {
 	clear(a.sent)
 }
 
-// rows makes the rows of jobs as v has them and of attempts of the outbox.
+// rows makes the rows of jobs from v and of attempts from the outbox.
 func (a *Accounting) rows(v *state.View, ids []uint32, attempts []state.Attempt) ([]row, error) {
 	rows := make([]row, 0, len(ids)+len(attempts))
 	known := map[uint32]jobTexts{}
@@ -269,7 +269,7 @@ func (a *Accounting) rows(v *state.View, ids []uint32, attempts []state.Attempt)
 			return nil, fmt.Errorf("cannot read attempt %d of job %d from the outbox: %w", at.Restarts, at.Job, err)
 		}
 		if b == nil {
-			continue // stored before a crash, and taken out after
+			continue // stored before a crash, and removed after it
 		}
 		j, err := decoded(b)
 		if err != nil {

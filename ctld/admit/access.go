@@ -29,8 +29,8 @@ func inGroups(allowed []uint32, spec *pb.JobSpec) bool {
 	return false
 }
 
-// checkPartitions refuses a job that its partitions do not take. One that takes no jobs now (INACTIVE, DRAIN) is left out of a list
-// that names others. Of the others one has to take the job, or with EnforcePartLimits=ALL each of them: as a real Slurm 22.05 decides.
+// checkPartitions refuses a job that its partitions do not accept. A partition that accepts no jobs now (INACTIVE, DRAIN) is skipped if the
+// list names others. Of the others one has to accept the job, or with EnforcePartLimits=ALL each of them, as in a real Slurm 22.05.
 func checkPartitions(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	list := convert.PartitionList(v, spec)
 	if list == "" {
@@ -67,7 +67,7 @@ func checkPartitions(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	return nil
 }
 
-// First is the partition whose defaults a checked job has: the first of its list that takes it.
+// First returns the partition whose defaults a checked job gets: the first of its list that accepts it.
 func First(v *state.View, spec *pb.JobSpec) *pb.PartitionRecord {
 	var first *pb.PartitionRecord
 	for _, name := range strings.Split(convert.PartitionList(v, spec), ",") {
@@ -82,8 +82,8 @@ func First(v *state.View, spec *pb.JobSpec) *pb.PartitionRecord {
 	return first
 }
 
-// Refusal is why a partition does not take a job: who may use it, and, with EnforcePartLimits, its limits; nil when it does. Memory is
-// left out: how much a job needs on a node is known to the scheduler (Judge.Feasible).
+// Refusal returns the reason why a partition does not accept a job: its access rules and, with EnforcePartLimits, its limits; nil when it
+// does. Memory is left out: only the scheduler knows how much a job needs on a node (Feasible).
 func Refusal(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) *pb.Problem {
 	if problem := mayUse(v, p, spec); problem != nil || !Enforced(v) {
 		return problem
@@ -91,19 +91,19 @@ func Refusal(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) *pb.Problem
 	return exceeds(v, p, spec)
 }
 
-// Enforced: what exceeds a partition's limits is refused at submission. Otherwise it waits.
+// Enforced reports whether a job above a partition's limits is refused at submission. Otherwise it waits.
 func Enforced(v *state.View) bool {
 	return v.Settings.EnforcePartLimits == "ANY" || v.Settings.EnforcePartLimits == "ALL"
 }
 
-// Usable: the partition is for such jobs at all, whatever its limits.
+// Usable reports whether the partition accepts such jobs at all, whatever its limits.
 func Usable(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) bool {
 	return mayUse(v, p, spec) == nil
 }
 
 func closed(p *pb.PartitionRecord) bool { return p.State == "INACTIVE" || p.State == "DRAIN" }
 
-// mayUse refuses a job whose user, host or reservation a partition is not for (slurm.conf(5)).
+// mayUse refuses a job whose user, host or reservation the partition excludes (slurm.conf(5)).
 func mayUse(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) *pb.Problem {
 	switch {
 	case p.RootOnly && spec.Uid != 0:
@@ -124,7 +124,7 @@ func mayUse(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) *pb.Problem 
 	return nil
 }
 
-// exceeds refuses what a partition's limits do not allow: accounts, QOS, nodes, CPUs, time.
+// exceeds refuses a job above a partition's limits: accounts, QOS, nodes, CPUs, time.
 func exceeds(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) *pb.Problem {
 	if why := Barred(p, spec); why != "" {
 		if strings.HasPrefix(why, "Job's QOS") {
@@ -145,7 +145,7 @@ func exceeds(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) *pb.Problem
 	case spec.MinNodes > 0 && spec.MinNodes < p.MinNodes:
 		return pb.NewProblem(pb.CodeNodeCount, "partition %s requires at least %d nodes (MinNodes), %d were requested", p.Name, p.MinNodes,
 			spec.MinNodes)
-	case !spec.Overcommit && len(nodes) > 0 && asked > uint64(len(nodes)) && asked > cpusOf(v, nodes): // a node has one at least
+	case !spec.Overcommit && len(nodes) > 0 && asked > uint64(len(nodes)) && asked > cpusOf(v, nodes): // a node has at least one
 		return pb.NewProblem(pb.CodeTooManyCPUs, "partition %s has %d CPUs, %d were requested", p.Name, cpusOf(v, nodes), asked)
 	case p.MaxTimeS != pb.Unlimited && spec.TimeLimitS > p.MaxTimeS:
 		return pb.NewProblem(pb.CodeInvalidTimeLimit, "partition %s allows %d minutes, %d were requested", p.Name, p.MaxTimeS/60,
@@ -161,15 +161,15 @@ func cpusOf(v *state.View, nodes []string) (cpus uint64) {
 	return cpus
 }
 
-// Barred is why a partition's rules on accounts and QOS keep a job out, in the words in which Slurm gives it as the reason of a job that
-// waits; "" = they do not.
+// Barred returns the reason why a partition's rules on accounts and QOS exclude a job, in the words of Slurm's reason for a pending job; ""
+// = they do not.
 func Barred(p *pb.PartitionRecord, spec *pb.JobSpec) string {
 	for _, rule := range []struct{ what, allow, deny, has string }{
 		{"account", p.AllowAccounts, p.DenyAccounts, cmp.Or(spec.Account, DefaultAccount)},
 		{"QOS", p.AllowQos, p.DenyQos, cmp.Or(spec.Qos, DefaultQOS)},
 	} {
 		switch {
-		case rule.allow != "" && !strings.EqualFold(rule.allow, "ALL"): // then what is denied does not count
+		case rule.allow != "" && !strings.EqualFold(rule.allow, "ALL"): // the list of denials is then ignored
 			if !oneOf(rule.allow, rule.has) {
 				return fmt.Sprintf("Job's %s not permitted to use this partition (%s allows %s not %s)", rule.what, p.Name, rule.allow,
 					rule.has)
@@ -186,7 +186,7 @@ func oneOf(list, word string) bool {
 	return slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return s != "" && strings.EqualFold(s, word) })
 }
 
-// fromHost: a list of hosts names the one from which a job was submitted; without a list all do.
+// fromHost reports whether a list of hosts names the one from which a job was submitted; an empty list names all.
 func fromHost(list, host string) bool {
 	if list == "" || strings.EqualFold(list, "ALL") {
 		return true
@@ -195,8 +195,8 @@ func fromHost(list, host string) bool {
 	return err == nil && slices.Contains(hosts, host)
 }
 
-// Open are those of a job's partitions whose rules on accounts and QOS do not keep it out; why is the first one's rule that does.
-// Of a list only those that are for such jobs: one is enough for a submission.
+// Open returns those of a job's partitions whose rules on accounts and QOS do not exclude it; why is the first rule that does. Of a list
+// only the partitions that accept such jobs count: one is enough for a submission.
 func Open(v *state.View, names []string, spec *pb.JobSpec) (open []string, why string) {
 	for _, name := range names {
 		bar := ""

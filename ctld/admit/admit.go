@@ -1,5 +1,5 @@
-// Package admit decides whether a job may be submitted, updated or requeued. It fills in the defaults of partition and
-// cluster, and refuses a job that can never run, with what was requested and what exists. Pure.
+// Package admit decides whether a job may be submitted, updated or requeued. It fills in the defaults of partition and cluster, and refuses
+// a job that can never run, with the request and the cluster's resources in the message. Pure.
 package admit
 
 import (
@@ -19,8 +19,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// Job makes the record of a new job from a specification, which it completes in place. Id, times and priority are the
-// reactor's to fill.
+// Job makes the record of a new job from a specification, which it completes in place. The reactor sets id, times and priority.
 func Job(v *state.View, spec *pb.JobSpec, requestID string) (*pb.JobRecord, *pb.Problem) {
 	if p := Text(spec); p != nil {
 		return nil, p
@@ -35,8 +34,8 @@ func Job(v *state.View, spec *pb.JobSpec, requestID string) (*pb.JobRecord, *pb.
 	return j, nil
 }
 
-// New settles the record of a job that is not submitted yet, which must be the caller's own, with what only new jobs take from their
-// partition. One that was admitted on an older state is judged, and gets its figures, again.
+// New completes the record of a job that is not submitted yet, including the defaults that only new jobs take from their partition. The
+// record must be the caller's own. For a job that was admitted on an older state it checks and completes the record again.
 func New(v *state.View, j *pb.JobRecord) *pb.Problem {
 	if p := Settle(v, j, j.Spec.Hold); p != nil {
 		return p
@@ -45,15 +44,15 @@ func New(v *state.View, j *pb.JobRecord) *pb.Problem {
 	return nil
 }
 
-// Settle judges and completes the specification of a record, which must be the caller's own: what is asked for has to exist, some nodes
-// have to be able to hold it (unless the job is held), and what follows from it is written into the record. Everything that makes or
-// changes a request goes through it.
+// Settle checks and completes the specification of a record, which must be the caller's own: everything requested has to exist, some nodes
+// have to be able to hold it (unless the job is held), and the derived values are written into the record. Every new or changed request
+// goes through it.
 func Settle(v *state.View, j *pb.JobRecord, held bool) *pb.Problem {
 	if p := Check(v, j.Spec); p != nil {
 		return p
 	}
 	part := complete(v, j.Spec)
-	if p := checkGPUCounts(j.Spec); p != nil { // of the nodes that a constraint counts, too: or every later update would be refused
+	if p := checkGPUCounts(j.Spec); p != nil { // also of nodes that a constraint counts: otherwise every later update would be refused
 		return p
 	}
 	c := sizing.Count(convert.Request(j.Spec, v.Users()))
@@ -69,13 +68,13 @@ func Settle(v *state.View, j *pb.JobRecord, held bool) *pb.Problem {
 	return nil
 }
 
-// What a job may come to in all. Records, and everything that reads them, count in 32 bits.
+// Limits of a job's totals. Records and their readers count in 32 bits.
 const (
-	maxTotal    = math.MaxUint32 - 2 // what is above has a meaning of its own in Slurm
+	maxTotal    = math.MaxUint32 - 2 // higher values have special meanings in Slurm
 	maxTotalMiB = 1 << 50
 )
 
-// checkTotals refuses a request whose parts are possible each and are more than can be counted when they are multiplied.
+// checkTotals refuses a request whose values are valid by themselves but overflow when they are multiplied.
 func checkTotals(s *pb.JobSpec, c *sizing.Counts) *pb.Problem {
 	switch {
 	case c.CPUs > maxTotal:
@@ -97,7 +96,7 @@ func checkTotals(s *pb.JobSpec, c *sizing.Counts) *pb.Problem {
 	return nil
 }
 
-// complete fills in what a checked request does not say, and returns the partition that it is shown and completed with (First).
+// complete sets the open values of a checked request, and returns the partition that it is shown in and whose defaults it gets (First).
 func complete(v *state.View, spec *pb.JobSpec) *pb.PartitionRecord {
 	part := First(v, spec)
 	gpuDefaults(v.Settings, part, spec)
@@ -108,15 +107,15 @@ func complete(v *state.View, spec *pb.JobSpec) *pb.PartitionRecord {
 	return part
 }
 
-// countedNodes: a job has at least the nodes that its constraint counts, unless -N allows no more: -C 'intel*2' is two nodes. Counts in
-// brackets are of different nodes, others may be of the same.
+// countedNodes raises the number of nodes to those that the constraint counts, unless -N allows no more: -C 'intel*2' is two nodes. Counts
+// in brackets are of different nodes, others may be of the same.
 func countedNodes(spec *pb.JobSpec) {
 	if !strings.Contains(spec.Features, "*") || spec.NodesSet != "" {
 		return
 	}
 	con, err := fit.ParseConstraint(spec.Features)
 	if err != nil || len(con.Alternatives) != 1 {
-		return // Feasible refuses the one, and of several alternatives none may be chosen here
+		return // Feasible refuses it, or no single alternative can be chosen here
 	}
 	sum, most := 0, 0
 	for _, c := range con.Alternatives[0].Counts {
@@ -134,8 +133,8 @@ func countedNodes(spec *pb.JobSpec) {
 	}
 }
 
-// memoryPerCPU gives a job that wants more memory for each CPU than MaxMemPerCPU allows as many CPUs as go with its memory
-// (slurm.conf(5), MaxMemPerCPU): for each task, or, with --mem, on each node.
+// memoryPerCPU gives a job with more memory per CPU than MaxMemPerCPU allows the number of CPUs for its memory (slurm.conf(5),
+// MaxMemPerCPU): for each task, or, with --mem, on each node.
 func memoryPerCPU(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) {
 	most := p.MaxMemPerCpuMib
 	if most == 0 && p.MaxMemPerNodeMib == 0 {
@@ -160,13 +159,13 @@ func memoryPerCPU(v *state.View, p *pb.PartitionRecord, spec *pb.JobSpec) {
 	}
 }
 
-// DefaultAccount and DefaultQOS are what a job without one belongs to; they are those that every new Slurm database has.
+// DefaultAccount and DefaultQOS are the defaults of a job; every new Slurm database has them.
 const (
 	DefaultAccount = state.RootAccount
 	DefaultQOS     = state.NormalQOS
 )
 
-// Check refuses a specification that names what does not exist or asks for what cannot be. It is used for updates as well.
+// Check refuses a specification with unknown names or impossible values. It is also used for updates.
 func Check(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	if p := checkPolicy(v, spec); p != nil {
 		return p
@@ -240,7 +239,7 @@ func checkTimes(v *state.View, s *pb.JobSpec) *pb.Problem {
 	return nil
 }
 
-// checkNodes refuses names of no node, and writes the lists in order and without repetitions, as the views show them.
+// checkNodes refuses unknown nodes, and sorts the lists without duplicates, as views show them.
 func checkNodes(v *state.View, s *pb.JobSpec) *pb.Problem {
 	for _, list := range []*string{&s.ReqNodes, &s.ExcNodes} {
 		if *list == "" {
@@ -263,7 +262,7 @@ func checkNodes(v *state.View, s *pb.JobSpec) *pb.Problem {
 
 func checkLicenses(v *state.View, s *pb.JobSpec) *pb.Problem { return Licenses(v, s.Licenses) }
 
-// Licenses refuses licenses that the cluster does not have, or not as many of.
+// Licenses refuses licenses that the cluster does not have, or not in that number.
 func Licenses(v *state.View, text string) *pb.Problem {
 	if text == "" {
 		return nil
@@ -293,7 +292,7 @@ func Licenses(v *state.View, text string) *pb.Problem {
 	return nil
 }
 
-// CountLicenses adds what a list of licenses asks for, "name:count,name".
+// CountLicenses adds the numbers in a list of licenses, "name:count,name".
 func CountLicenses(sum map[string]uint64, text string) {
 	if text == "" {
 		return
@@ -308,7 +307,7 @@ func CountLicenses(sum map[string]uint64, text string) {
 	}
 }
 
-// checkReservation refuses a reservation that does not exist or is for others; root is no exception, as in Slurm.
+// checkReservation refuses a reservation that does not exist or excludes the user; root is no exception, as in Slurm.
 func checkReservation(v *state.View, s *pb.JobSpec) *pb.Problem {
 	if s.Reservation == "" {
 		return nil
@@ -329,7 +328,7 @@ func checkReservation(v *state.View, s *pb.JobSpec) *pb.Problem {
 	return nil
 }
 
-// listed reports whether a comma list admits a name: it names it, or excludes others ("-name") but not it.
+// listed reports whether a comma-separated list admits a name: it names it, or only excludes others ("-name").
 func listed(list, name string) bool {
 	excludes := false
 	for _, s := range strings.Split(list, ",") {
@@ -346,8 +345,8 @@ func listed(list, name string) bool {
 	return excludes
 }
 
-// defaults fills what the user left open: name, tasks per CPU, memory (partition before cluster; without any default and with
-// memory counted, a job gets the whole memory of its nodes, as in slurm.conf(5)).
+// defaults sets what the user left open: name, tasks per CPU, memory (partition before cluster; without any default and with memory
+// counted, a job gets the whole memory of its nodes, as in slurm.conf(5)).
 func defaults(s *state.Settings, p *pb.PartitionRecord, spec *pb.JobSpec) {
 	spec.MailUser = cmp.Or(spec.MailUser, MailUser(s, spec))
 	if spec.MemPerNodeMib|spec.MemPerCpuMib|spec.MemPerGpuMib != 0 || spec.MemAll || !s.CountMemory {
@@ -367,7 +366,7 @@ func defaults(s *state.Settings, p *pb.PartitionRecord, spec *pb.JobSpec) {
 	}
 }
 
-// MailUser is who gets the letters about a job that names nobody, where MailDomain says at which address; "": its user.
+// MailUser returns the default recipient of mail about a job, if MailDomain gives an address; "": its user.
 func MailUser(s *state.Settings, spec *pb.JobSpec) string {
 	if s.MailDomain == "" || spec.User == "" {
 		return ""
@@ -375,7 +374,7 @@ func MailUser(s *state.Settings, spec *pb.JobSpec) string {
 	return spec.User + "@" + s.MailDomain
 }
 
-// Limit is the time limit in force in a partition, in seconds: what was asked for, DefaultTime, MaxTime.
+// Limit returns the time limit in a partition, in seconds: the requested one, DefaultTime, or MaxTime.
 func Limit(p *pb.PartitionRecord, spec *pb.JobSpec) uint32 {
 	switch {
 	case spec.TimeLimitS != 0:
@@ -386,14 +385,14 @@ func Limit(p *pb.PartitionRecord, spec *pb.JobSpec) uint32 {
 	return p.MaxTimeS
 }
 
-// Size fills in what the request of a record comes to, as it is shown while the job waits.
+// Size sets the totals of a record's request, which are shown while the job waits.
 func Size(v *state.View, j *pb.JobRecord) {
 	nodes, _ := Feasible(v, j.Spec, true)
 	c := sizing.Count(convert.Request(j.Spec, v.Users()))
 	size(v.Settings, j, &c, nodes)
 }
 
-// size writes down the least that a request comes to, and the number of nodes that it would start on if all were idle, when that is known.
+// size stores the least totals of a request, and the number of nodes that it would start on if all were idle, when that is known.
 func size(st *state.Settings, j *pb.JobRecord, c *sizing.Counts, nodes int) {
 	j.NumNodes, j.NumCpus, j.NumTasks = clamp32(c.Nodes), clamp32(c.CPUs), clamp32(c.Tasks)
 	var list []tres.Gres
@@ -401,14 +400,14 @@ func size(st *state.Settings, j *pb.JobRecord, c *sizing.Counts, nodes int) {
 		list = append(list, tres.Gres{Name: g.Name, Type: g.Type, Count: uint64(g.Count)})
 	}
 	j.ReqTres = TRES(j.NumCpus, uint64(c.MemMiB), j.NumNodes) + GresTRES(st, list)
-	if j.Spec.MaxNodes == 0 { // a range is shown as it was asked for
+	if j.Spec.MaxNodes == 0 { // a range is shown as requested
 		j.NumNodes = max(j.NumNodes, uint32(nodes))
 	}
 }
 
 func clamp32(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
-// StepTRES is what a step holds, as Slurm counts it.
+// StepTRES formats the resources of a step as Slurm does.
 func StepTRES(cpus uint32, memMiB uint64, nodes uint32) string {
 	if memMiB == 0 {
 		return fmt.Sprintf("cpu=%d,node=%d", cpus, nodes)
@@ -416,7 +415,7 @@ func StepTRES(cpus uint32, memMiB uint64, nodes uint32) string {
 	return fmt.Sprintf("cpu=%d,mem=%s,node=%d", cpus, tres.FormatMiB(memMiB), nodes)
 }
 
-// TRES writes a set of resources as Slurm does.
+// TRES formats a set of resources as Slurm does.
 func TRES(cpus uint32, memMiB uint64, nodes uint32) string {
 	if memMiB == 0 {
 		return fmt.Sprintf("cpu=%d,node=%d,billing=%d", cpus, nodes, cpus)

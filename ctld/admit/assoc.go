@@ -10,8 +10,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// assocDefaults fills in what a new job leaves open and its association has a default for: the partition, and the type of its GPUs. Its
-// time limit follows (limit.Time). What a job has is judged as if its user had said it.
+// assocDefaults sets open values of a new job for which its association has a default: the partition, and the type of its GPUs. The time
+// limit follows later (limit.Time). These values are checked as if the user had set them.
 func assocDefaults(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	fillAccount(v.Policy(), spec)
 	if spec.Partition == "" {
@@ -29,12 +29,12 @@ func assocDefaults(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	return nil
 }
 
-// gpuType gives the GPUs of a job a type where nothing in it says which they have to be and its partitions have such.
+// gpuType sets the type of a job's GPUs if nothing in the job restricts it and its partitions have that type.
 func gpuType(v *state.View, spec *pb.JobSpec, typ string) {
 	if spec.Features != "" || spec.ReqNodes != "" {
 		return
 	}
-	typed := gresParts(spec) // with the type; the same where there are no GPUs
+	typed := gresParts(spec) // with the type; equal if there are no GPUs
 	for i, text := range typed {
 		var out []string
 		gpus := false

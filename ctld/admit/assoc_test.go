@@ -33,7 +33,7 @@ func assocView(lab, ml, u *pb.AssocRecord) *state.View {
 	return v
 }
 
-// TestAssocDefaults: what a job does not say comes from its association or the nearest account above that says it; what it says stays.
+// TestAssocDefaults: options that a job does not set come from its association, or from the nearest account above with a value.
 func TestAssocDefaults(t *testing.T) {
 	type assoc = pb.AssocRecord
 	for name, tt := range map[string]struct {

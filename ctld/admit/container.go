@@ -5,7 +5,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Container refuses what no node would take for a container: commands say the same, but need not be ours.
+// Container refuses containers that no node would accept: commands check this too, but a client need not be one of ours.
 func Container(c *pb.ContainerSpec) *pb.Problem {
 	if c == nil {
 		return nil

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-hpc/sluice/sched/fit"
 )
 
-// Feasible refuses a completed request that no set of nodes could ever hold, even were all of them up and free. held says that it need
-// not be known yet: Slurm looks for nodes when a job may start, and a held one waits with BadConstraints once it is released.
-// It returns how many nodes the job would start on; 0 when that is not known.
+// Feasible refuses a completed request that no set of nodes could ever hold, even if all of them were up and free. held: this check may
+// wait, because Slurm looks for nodes when a job may start, and a held one waits with BadConstraints once it is released. It returns the
+// number of nodes that the job would start on; 0 when unknown.
 func Feasible(v *state.View, s *pb.JobSpec, held bool) (nodes int, p *pb.Problem) {
 	if s.Features != "" {
 		if _, err := fit.ParseConstraint(s.Features); err != nil {
@@ -35,7 +35,7 @@ func Feasible(v *state.View, s *pb.JobSpec, held bool) (nodes int, p *pb.Problem
 	for _, list := range gresParts(bare) {
 		*list = ""
 	}
-	if feasible.Of(v, bare, names).Nodes == 0 { // what is wrong with devices is not what the job is refused for
+	if feasible.Of(v, bare, names).Nodes == 0 { // it is refused for another reason than its devices
 		return 0, p
 	}
 	if notes := feasible.DeviceNotes(v, s, true); len(notes) > 0 {
@@ -44,7 +44,7 @@ func Feasible(v *state.View, s *pb.JobSpec, held bool) (nodes int, p *pb.Problem
 	return 0, p
 }
 
-// judge gives the verdict on a request, in those of its partitions that admit it where there are some.
+// judge returns the verdict on a request, in those of its partitions that admit it, if any.
 func judge(v *state.View, s *pb.JobSpec) (partitions []string, verdict feasible.Answer) {
 	partitions = strings.Split(convert.PartitionList(v, s), ",")
 	if open, _ := Open(v, partitions, s); len(open) > 0 {
@@ -53,7 +53,7 @@ func judge(v *state.View, s *pb.JobSpec) (partitions []string, verdict feasible.
 	return partitions, feasible.Of(v, s, partitions)
 }
 
-// TooLarge says why a job that Feasible takes waits until more nodes have joined its partitions; "" for all others.
+// TooLarge explains why a job that Feasible accepts waits until more nodes have joined its partitions; "" for all others.
 func TooLarge(v *state.View, s *pb.JobSpec) string {
 	if _, verdict := judge(v, s); verdict.Outgrown {
 		return "the job waits until more nodes have joined: " + verdict.Why
@@ -61,8 +61,8 @@ func TooLarge(v *state.View, s *pb.JobSpec) string {
 	return ""
 }
 
-// partitionMemory refuses, with EnforcePartLimits, what a partition does not allow on a node: each of the job's partitions, or all of
-// those that take it otherwise.
+// partitionMemory refuses, with EnforcePartLimits, more memory per node than a partition allows: each of the job's partitions, or all of
+// those that otherwise accept it.
 func partitionMemory(v *state.View, s *pb.JobSpec) *pb.Problem {
 	if !Enforced(v) {
 		return nil

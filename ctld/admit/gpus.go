@@ -15,12 +15,12 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// gresParts are the four ways to ask for a resource, the finest first.
+// gresParts returns the four ways to request a resource, the finest first.
 func gresParts(s *pb.JobSpec) [4]*string {
 	return [4]*string{&s.TresPerTask, &s.TresPerSocket, &s.TresPerNode, &s.TresPerJob}
 }
 
-// checkGresText refuses lists that cannot be read: commands read them first, but not every caller is a command of ours.
+// checkGresText refuses invalid lists: commands parse them first, but a client need not be one of ours.
 func checkGresText(_ *state.View, s *pb.JobSpec) *pb.Problem {
 	for _, text := range gresParts(s) {
 		if *text == "" {
@@ -39,13 +39,13 @@ func checkGresText(_ *state.View, s *pb.JobSpec) *pb.Problem {
 	return checkGPUCounts(s)
 }
 
-// perNode is how many GPUs a job asks for on each node: by node, or on all of its sockets there.
+// perNode returns the number of GPUs that a job requests on each node: per node, or on all of its sockets there.
 func perNode(s *pb.JobSpec) uint64 {
 	return cmp.Or(count(s.TresPerNode), times(count(s.TresPerSocket), uint64(max(s.SocketsPerNode, 1))))
 }
 
-// checkGPUCounts refuses GPUs per task, per socket, per node and in all that contradict each other or the counts of tasks and nodes
-// (sbatch(1), --gpus-per-task, --ntasks-per-gpu). Where one follows from the others, gpuDefaults fills it in.
+// checkGPUCounts refuses GPUs per task, per socket, per node and in total that contradict each other or the counts of tasks and nodes
+// (sbatch(1), --gpus-per-task, --ntasks-per-gpu). gpuDefaults sets those that follow from others.
 func checkGPUCounts(s *pb.JobSpec) *pb.Problem {
 	perTask, perNode, all := count(s.TresPerTask), perNode(s), count(s.TresPerJob)
 	tasks, nodes := uint64(s.NumTasks), uint64(s.MinNodes)
@@ -78,7 +78,7 @@ func checkGPUCounts(s *pb.JobSpec) *pb.Problem {
 	return nil
 }
 
-// count is how many GPUs a list asks for.
+// count returns the number of GPUs in a list.
 func count(text string) uint64 {
 	n := uint64(0)
 	for _, g := range convert.Gres(text) {
@@ -89,7 +89,7 @@ func count(text string) uint64 {
 	return n
 }
 
-// gpuDefaults fills in what follows from a request for GPUs: tasks, nodes, CPUs and memory.
+// gpuDefaults sets the values that follow from a request for GPUs: tasks, nodes, CPUs and memory.
 func gpuDefaults(s *state.Settings, p *pb.PartitionRecord, spec *pb.JobSpec) {
 	perTask, perNode, all := count(spec.TresPerTask), perNode(spec), count(spec.TresPerJob)
 	if perNode > 0 && all > 0 && spec.MinNodes == 0 {
@@ -115,7 +115,7 @@ func gpuDefaults(s *state.Settings, p *pb.PartitionRecord, spec *pb.JobSpec) {
 			spec.NumTasks = clamp(times(total, k))
 		}
 	}
-	if !asksForGPUs(spec) { // a job without GPUs has the usual memory, not none
+	if !asksForGPUs(spec) { // a job without GPUs gets the default memory, not none
 		spec.MemPerGpuMib, spec.CpusPerTres = 0, ""
 		return
 	}
@@ -132,7 +132,7 @@ func asksForGPUs(s *pb.JobSpec) bool {
 	return count(s.TresPerTask)+count(s.TresPerSocket)+count(s.TresPerNode)+count(s.TresPerJob) > 0
 }
 
-// times multiplies; what is too much for 64 bits is the most that they hold.
+// times multiplies; an overflow gives the largest value.
 func times(a, b uint64) uint64 {
 	if high, low := bits.Mul64(a, b); high == 0 {
 		return low
@@ -142,7 +142,7 @@ func times(a, b uint64) uint64 {
 
 func clamp(n uint64) uint32 { return uint32(min(n, maxCount)) }
 
-// jobDefault reads one of a partition's JobDefaults=; where it has none the cluster's counts.
+// jobDefault returns one of a partition's JobDefaults=, or else the cluster's.
 func jobDefault(p *pb.PartitionRecord, key string, cluster uint64) uint64 {
 	for part := range strings.SplitSeq(p.JobDefaults, ",") {
 		name, value, _ := strings.Cut(part, "=")
@@ -153,8 +153,8 @@ func jobDefault(p *pb.PartitionRecord, key string, cluster uint64) uint64 {
 	return cluster
 }
 
-// GresTRES is the part of a set of resources for generic ones: ",gres/gpu=2,gres/gpu:a100=2". Types are tracked unless
-// AccountingStorageTRES names some resources and not them.
+// GresTRES formats the generic resources of a set of resources: ",gres/gpu=2,gres/gpu:a100=2". Types are tracked unless
+// AccountingStorageTRES names some resources without them.
 func GresTRES(st *state.Settings, list []tres.Gres) string {
 	total := map[string]uint64{}
 	var order []string
@@ -170,7 +170,7 @@ func GresTRES(st *state.Settings, list []tres.Gres) string {
 			add(g.TresName(), g.Count)
 		}
 	}
-	slices.SortStableFunc(order, func(a, b string) int { // types behind their name
+	slices.SortStableFunc(order, func(a, b string) int { // types after their name
 		x, _, _ := strings.Cut(a, ":")
 		y, _, _ := strings.Cut(b, ":")
 		if x != y {

@@ -8,14 +8,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// checkLists refuses nodes that are both wanted and excluded.
+// checkLists refuses nodes that are both requested and excluded.
 func checkLists(_ *state.View, s *pb.JobSpec) *pb.Problem {
 	if s.ReqNodes == "" || s.ExcNodes == "" {
 		return nil
 	}
 	want, _ := hostlist.Expand(s.ReqNodes)
 	not, _ := hostlist.Expand(s.ExcNodes)
-	excluded := make(map[string]bool, len(not)) // both lists may be as long as lists can be
+	excluded := make(map[string]bool, len(not)) // both lists may have the maximum length
 	for _, n := range not {
 		excluded[n] = true
 	}
@@ -27,7 +27,7 @@ func checkLists(_ *state.View, s *pb.JobSpec) *pb.Problem {
 	return nil
 }
 
-// checkPreferred refuses features of --prefer that no node has, and features of --batch that are none of --constraint (sbatch(1)).
+// checkPreferred refuses features of --prefer that no node has, and features of --batch that are not in --constraint (sbatch(1)).
 func checkPreferred(v *state.View, s *pb.JobSpec) *pb.Problem {
 	if s.Prefer != "" && checkFeatures(v, &pb.JobSpec{Features: s.Prefer}) != nil {
 		return pb.NewProblem(pb.CodeInvalidPrefer, "no node has the features %q", s.Prefer).WithHint("sinfo -o %%f lists them")

@@ -7,7 +7,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestMaxMemPerCPU: what a real Slurm 22.05 makes of requests in a partition with MaxMemPerCPU=500 of nodes with 4000 MiB.
+// TestMaxMemPerCPU: requests in a partition with MaxMemPerCPU=500 and nodes of 4000 MiB, and what a real Slurm 22.05 gives them.
 func TestMaxMemPerCPU(t *testing.T) {
 	for _, c := range []struct {
 		options                string

@@ -9,8 +9,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// checkFeatures refuses a --constraint with a feature that no node has (sbatch(1), -C). Whether nodes satisfy the expression is
-// for the scheduler to say.
+// checkFeatures refuses a --constraint with a feature that no node has (sbatch(1), -C). The scheduler decides whether nodes satisfy the
+// expression.
 func checkFeatures(v *state.View, s *pb.JobSpec) *pb.Problem {
 	if s.Features == "" {
 		return nil
@@ -21,7 +21,7 @@ func checkFeatures(v *state.View, s *pb.JobSpec) *pb.Problem {
 	return unknown(pb.CodeInvalidFeature, "feature", featureNames(s.Features), feasible.NamesOf(v).Features)
 }
 
-// balanced says whether each bracket of an expression is closed.
+// balanced reports whether each bracket of an expression is closed.
 func balanced(expr string) bool {
 	var open []rune
 	for _, r := range expr {
@@ -38,7 +38,7 @@ func balanced(expr string) bool {
 	return len(open) == 0
 }
 
-// featureNames are the words of an expression such as "[a*2&b]|(c&d)".
+// featureNames returns the words of an expression such as "[a*2&b]|(c&d)".
 func featureNames(expr string) []string {
 	words := strings.FieldsFunc(expr, func(r rune) bool { return strings.ContainsRune("&|,[]() ", r) })
 	for i, w := range words {
@@ -59,8 +59,8 @@ func checkGres(v *state.View, s *pb.JobSpec) *pb.Problem {
 	return unknown(pb.CodeInvalidGres, "generic resource", asked, feasible.NamesOf(v).Gres)
 }
 
-// gresNames are the names in "gres/gpu:a100:2,shard:1"; resources of other kinds are left out, and those that none is asked for of:
-// scripts for any cluster say --gpus=0.
+// gresNames returns the names in "gres/gpu:a100:2,shard:1". It leaves out resources of other kinds, and those with count 0: scripts for any
+// cluster have --gpus=0.
 func gresNames(list string) []string {
 	var names []string
 	for _, item := range strings.Split(list, ",") {

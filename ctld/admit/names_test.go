@@ -31,7 +31,7 @@ func TestNamesInRequests(t *testing.T) {
 	}
 }
 
-// TestNodesOfOneUser: what node daemons of an ordinary user could not run is refused at once.
+// TestNodesOfOneUser: node daemons of an ordinary user can run only that user's jobs, so others are refused at once.
 func TestNodesOfOneUser(t *testing.T) {
 	for _, c := range []struct{ slurmd, uid uint32 }{{0, 0}, {0, 1000}, {1000, 1000}, {1000, 0}, {1000, 1001}} {
 		cfg := &state.Config{Settings: &state.Settings{SlurmdUID: c.slurmd}, Default: "p",

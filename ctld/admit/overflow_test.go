@@ -32,8 +32,8 @@ func smallView(shared bool) *state.View {
 	return state.New(cfg, "c", 1)
 }
 
-// However large the figures of a request: what is accepted to run fits the cluster, and what is accepted to be held is counted right. A
-// product that wraps around would ask for next to nothing.
+// However large the figures of a request, an accepted job fits the cluster, and a job accepted on hold is counted right. A product that
+// wraps around would ask for next to nothing.
 func TestProductsDoNotWrap(t *testing.T) {
 	views := map[bool]*state.View{false: smallView(false), true: smallView(true)}
 	rapid.Check(t, func(t *rapid.T) {

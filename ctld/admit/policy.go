@@ -20,8 +20,8 @@ func fillAccount(policy *state.Policy, spec *pb.JobSpec) {
 	}
 }
 
-// checkPolicy fills in account and QOS, and refuses those that AccountingStorageEnforce does not let the user have. Without it they are
-// names: whatever a user writes is kept, as in a cluster that defines nothing.
+// checkPolicy sets account and QOS, and refuses those that AccountingStorageEnforce does not let the user have. Without it they are only
+// names: any value is kept, as in a cluster that defines nothing.
 func checkPolicy(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	policy := v.Policy()
 	fillAccount(policy, spec)
@@ -51,8 +51,8 @@ func checkPolicy(v *state.View, spec *pb.JobSpec) *pb.Problem {
 	return nil
 }
 
-// Association is the one by which a job counts, nil if its user has none in its account: that of the first of its partitions that has one
-// of its own, or else that for all. While nobody but root is in an account, everybody is in the account root.
+// Association returns the association in which a job counts, nil if its user has none in its account: that of the first of its partitions
+// that has its own, or else the one for all. While only root has associations, every user is in the account root.
 func Association(v *state.View, spec *pb.JobSpec) *pb.AssocRecord {
 	for name := range strings.SplitSeq(convert.PartitionList(v, spec), ",") {
 		if a := v.Policy().AssocOf(spec.User, state.AccountOf(spec), name); a != nil {

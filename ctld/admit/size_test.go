@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// TestSize: what a waiting job is shown to ask for is the least that it can be given; products that no cluster has do not wrap around.
+// TestSize: the size shown for a waiting job is the least that it can be given. Products larger than any cluster do not wrap around.
 func TestSize(t *testing.T) {
 	for name, tt := range map[string]struct {
 		spec               *pb.JobSpec

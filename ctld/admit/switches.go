@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 )
 
-// Switches is what a job asks for, "count[@max-time]" (sbatch(1), --switches), with the time for which it waits for that: the longest
-// that max_switch_wait allows where none was given. A time is written as minutes and seconds.
+// Switches returns the request "count[@max-time]" (sbatch(1), --switches) with the time for which the job waits: by default the longest
+// that max_switch_wait allows. The time is formatted as minutes and seconds.
 func Switches(s *state.Settings, text string) string {
 	count, wait, timed := strings.Cut(text, "@")
 	if count == "" || s.MaxSwitchWaitS == 0 {

@@ -25,20 +25,20 @@ const (
 // maxName bounds job names and the like.
 const maxName = 1024
 
-// maxSpec bounds a specification in all, in bytes: it stays in memory, and is written with each change of its job.
+// maxSpec bounds a whole specification, in bytes: it stays in memory, and is written with each change of its job.
 const maxSpec = 512 << 10
 
-// bytesOf are the texts of a specification that are the user's own: names of files, and what nobody but the user reads. They are bytes,
-// as the kernel has it, in whatever encoding; views escape what is not UTF-8. Everything else is compared with names of slurm.conf.
+// bytesOf are the texts of a specification that belong to the user: names of files, and texts that only the user reads. They are bytes in
+// any encoding, as for the kernel; views escape invalid UTF-8. All other texts are compared with names of slurm.conf.
 var bytesOf = map[protoreflect.Name]bool{"name": true, "comment": true, "admin_comment": true, "extra": true, "work_dir": true,
 	"command": true, "std_in": true, "std_out": true, "std_err": true, "submit_line": true, "container": true, "export_env": true}
 
-// longTexts are those that may be longer than maxText, and have line breaks.
+// longTexts may be longer than maxText, and have line breaks.
 var longTexts = map[protoreflect.Name]int{"comment": maxLine, "export_env": maxLine, "dependency": maxDependency,
 	"submit_line": maxCommand}
 
-// Text refuses control characters and bidirectional marks in any text of a specification, and broken UTF-8 except in bytesOf: they would
-// break the columns of every view and can deceive on a terminal. It refuses what is too long as well, a text or the whole.
+// Text refuses control characters and bidirectional marks in any text of a specification, and invalid UTF-8 except in bytesOf: they would
+// break the columns of every view and can deceive on a terminal. It also refuses texts and specifications that are too long.
 func Text(spec *pb.JobSpec) *pb.Problem {
 	if n := proto.Size(spec); n > maxSpec {
 		return pb.NewProblem(pb.CodePathTooLong, "the request has %d bytes apart from script and environment, the limit is %d", n,
@@ -51,7 +51,7 @@ func Text(spec *pb.JobSpec) *pb.Problem {
 		}
 		name, valid := string(fd.Name()), !bytesOf[fd.Name()]
 		if fd.IsList() {
-			// script arguments are passed on as they are; only a NUL cannot be
+			// script arguments are passed on unchanged; only a NUL is impossible
 			for i := 0; i < v.List().Len() && p == nil; i++ {
 				p = badArg(v.List().Get(i).String())
 			}
@@ -73,12 +73,12 @@ func Text(spec *pb.JobSpec) *pb.Problem {
 	return p
 }
 
-// Word refuses in a text what Text does, and what is longer than a name may be. What says what the text is.
+// Word applies the rules of Text to a text, with the length limit of a name. what names the text in the refusal.
 func Word(what, s string) *pb.Problem {
 	return badText(what, s, true, false, maxName)
 }
 
-// Line is Word for a text that may be long, such as a reason or a list of nodes.
+// Line is Word for a longer text, such as a reason or a list of nodes.
 func Line(what, s string) *pb.Problem { return badText(what, s, true, false, maxLine) }
 
 func badArg(s string) *pb.Problem {
@@ -90,7 +90,7 @@ func badArg(s string) *pb.Problem {
 	return nil
 }
 
-// badText says what is wrong with a text; valid demands UTF-8, blanks allows line breaks and tabs.
+// badText describes a fault in a text; valid requires UTF-8, blanks allows line breaks and tabs.
 func badText(name, s string, valid, blanks bool, limit int) *pb.Problem {
 	if len(s) > limit {
 		return pb.NewProblem(pb.CodePathTooLong, "%s has %d bytes, at most %d", name, len(s), limit)
@@ -117,7 +117,7 @@ func clip(s string) string {
 	return s
 }
 
-// bidi are the marks that reorder text on a terminal.
+// bidi reports whether a character reorders text on a terminal.
 func bidi(r rune) bool {
 	return r == 0x200e || r == 0x200f || r == 0x061c || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }

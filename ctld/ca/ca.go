@@ -1,11 +1,10 @@
-// Package ca is the cluster's own certificate authority, so that a cluster has mutual TLS from its first start with
-// nothing to install. The controller makes the authority, and signs a certificate for itself and for each host. Package
-// mtls uses them.
+// Package ca is the cluster's own certificate authority, so that a cluster has mutual TLS from its first start with nothing to install. The
+// controller makes the authority, and signs a certificate for itself and for each host. Package mtls uses them.
 //
 // The authority's key is needed to sign, not to run: it may be taken off the machine, and Ensure works without it.
 //
-// Revocation goes by name and serial number and by no clock: NotBefore is 1970 in all certificates, because clocks may
-// be behind. The time of issue is in an extension (private key usage period), from which a host computes when to renew.
+// Revocation is by name and serial number and never by a clock: NotBefore is 1970 in all certificates, because clocks may be behind. The
+// time of issue is in an extension (private key usage period), from which a host computes when to renew.
 package ca
 
 import (
@@ -37,17 +36,17 @@ const (
 	maxName  = 255
 )
 
-// always is since when certificates count. A clock that is behind, in the extreme one that begins with 1970 because the battery is empty,
-// must not keep a node from its controller.
+// always is the start of every certificate's validity. A clock that is behind, even one that starts in 1970 because the battery is empty,
+// must not separate a node from its controller.
 var always = time.Unix(0, 0)
 
 func caCrt(dir string) string { return filepath.Join(dir, "ca.crt") }
 func caKey(dir string) string { return filepath.Join(dir, "ca.key") }
 
-// Files are the paths of the authority's certificates and of its key.
+// Files returns the paths of the authority's certificates and of its key.
 func Files(dir string) (certificates, key string) { return caCrt(dir), caKey(dir) }
 
-// Check says whether there is a usable authority in dir; the error is fs.ErrNotExist where there is none.
+// Check reports whether there is a usable authority in dir; the error is fs.ErrNotExist if there is none.
 func Check(dir string) error {
 	if _, err := os.Stat(caCrt(dir)); err != nil {
 		return fmt.Errorf("cannot read the cluster's authority: %w", err)
@@ -105,7 +104,7 @@ func authorityTemplate(subject *pkix.Name) (*x509.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	if subject == nil { // the number tells two clusters' authorities apart, for people and for chain building
+	if subject == nil { // the number distinguishes two clusters' authorities, for people and for chain building
 		subject = &pkix.Name{CommonName: "Sluice cluster authority " + hex.EncodeToString(serial.Bytes()[:4])}
 	}
 	return &x509.Certificate{
@@ -140,7 +139,7 @@ func Issue(dir, name, role string, hosts []string) (certPEM, keyPEM []byte, err 
 	return mtls.EncodeCertificate(der), keyPEM, nil
 }
 
-// template is of a certificate that is issued now and ends at end, or with its authority.
+// template returns the template of a certificate that is issued now and ends at end, or with its authority.
 func template(name, role string, hosts []string, now, end, until time.Time) (*x509.Certificate, error) {
 	serial, err := newSerial()
 	if err != nil {
@@ -182,8 +181,8 @@ func checkSubject(name, role string) error {
 	return nil
 }
 
-// Provide makes the folder to hold what name needs in role (ca.crt, ROLE.crt, ROLE.key), and keeps what is there as long as it is of this
-// authority, for this name, and not about to end. It reports whether it signed a certificate.
+// Provide makes sure that the directory has the files that name needs in role (ca.crt, ROLE.crt, ROLE.key), and keeps existing ones that
+// are from this authority, for this name, and not about to end. It reports whether it signed a certificate.
 func Provide(dir, folder, name, role string, hosts []string) (signed bool, err error) {
 	authority, err := os.ReadFile(caCrt(dir))
 	if err != nil {
@@ -203,7 +202,7 @@ func Provide(dir, folder, name, role string, hosts []string) (signed bool, err e
 	if folder != dir {
 		err = mtls.Write(ca, 0o644, authority)
 	}
-	// The key last but one: a crash in between leaves a pair that does not match, which the next call replaces.
+	// The key before the certificate: a crash in between leaves a pair that does not match, which the next call replaces.
 	return true, errors.Join(err, mtls.Write(key, 0o600, keyPEM), mtls.Write(crt, 0o644, certPEM))
 }
 
@@ -222,7 +221,7 @@ func usable(folder, role string) bool {
 	return err == nil
 }
 
-// ServerTLS is the configuration with which a controller listens for its nodes.
+// ServerTLS returns the TLS configuration of a controller's node port.
 func ServerTLS(dir string) (*tls.Config, error) { return mtls.Server(dir) }
 
 func readKey(dir string) (*ecdsa.PrivateKey, error) {

@@ -17,7 +17,7 @@ type host struct {
 	files mtls.Files
 }
 
-// renew is what a host does: it checks what it is given against what it believes.
+// renew does the host's part of a renewal: it checks the reply against the CAs that it trusts.
 func (h *host) renew(t *testing.T, dir string) {
 	t.Helper()
 	f := sign(t, dir, h.id, time.Now())

@@ -17,20 +17,19 @@ import (
 	"github.com/sluice-hpc/sluice/internal/mtls"
 )
 
-// HostLife is how long the certificate of a host that has joined is good for. Ten days are left when it is renewed, after two thirds: a
-// controller may be away for a week, or a host be switched off over a holiday, and nobody has to do anything. A certificate that somebody
-// has stolen together with its key is worth nothing after a month even if nobody notices, and a fault of renewal shows
-// while it can be mended.
+// HostLife is the lifetime of the certificate of a host that has joined. It is renewed after two thirds, with ten days left: a controller
+// may be away for a week, or a host be switched off over a holiday, without manual work. A stolen certificate with its key is useless after
+// a month even if nobody notices, and a failing renewal shows in time.
 const HostLife = 30 * 24 * time.Hour
 
-// Signer signs certificates for keys that others have made.
+// Signer signs certificates for keys made by others.
 type Signer struct {
 	Dir  string           // of the authority
 	Life time.Duration    // HostLife
 	Now  func() time.Time // time.Now
 }
 
-// Sign certifies a key. It returns the certificate as DER, and what it says.
+// Sign certifies a key, and returns the certificate.
 func (s *Signer) Sign(id mtls.Identity, key *ecdsa.PublicKey) (*x509.Certificate, error) {
 	if err := checkSubject(id.Name, id.Role); err != nil {
 		return nil, err
@@ -51,7 +50,7 @@ func (s *Signer) Sign(id mtls.Identity, key *ecdsa.PublicKey) (*x509.Certificate
 	return x509.ParseCertificate(der)
 }
 
-// Bundle is what hosts believe: the certificates of all authorities, PEM.
+// Bundle returns the certificates of all authorities that hosts have to trust, PEM.
 func (s *Signer) Bundle() ([]byte, error) {
 	b, err := os.ReadFile(caCrt(s.Dir))
 	if err != nil {
@@ -60,7 +59,7 @@ func (s *Signer) Bundle() ([]byte, error) {
 	return b, nil
 }
 
-// signing is the authority that signs: the key, and the certificate that belongs to it.
+// signing returns the signing authority: the key, and its certificate.
 func signing(dir string) (*ecdsa.PrivateKey, *x509.Certificate, error) {
 	key, err := readKey(dir)
 	if err != nil {
@@ -80,10 +79,9 @@ func signing(dir string) (*ecdsa.PrivateKey, *x509.Certificate, error) {
 
 // # Replacing the authority
 //
-// While one is replaced there are two in ca.crt. The new one signs from the first moment on; the controller goes on showing a certificate
-// of the old one, which all hosts know, until the old one is dropped. A host that renews gets a certificate of the new one and learns to
-// know both: it believes the new one because the old one has signed it. Who has not renewed when the old
-// one is dropped has to join again.
+// During a replacement ca.crt has two authorities. The new one signs from the start; the controller keeps presenting a certificate of the
+// old one, which all hosts know, until the old one is dropped. A host that renews gets a certificate of the new one and learns of both: it
+// trusts the new one because the old one has signed it. A host that has not renewed when the old one is dropped has to join again.
 
 // Replace begins the replacement: it makes a new authority that signs from now on, and keeps the old one beside it.
 func Replace(dir string) (*x509.Certificate, error) {
@@ -107,13 +105,13 @@ func Replace(dir string) (*x509.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The certificates first: a crash in between leaves two authorities of which the old one signs, and Drop takes the new one away.
+	// Certificates first: a crash in between leaves two authorities, the old of which signs, and Drop removes the new one.
 	bundle := append(mtls.EncodeCertificate(made.Raw), mtls.EncodeCertificate(old.Raw)...)
 	return made, errors.Join(mtls.Write(caCrt(dir), 0o644, bundle), mtls.Write(caKey(dir), 0o600, keyPEM))
 }
 
-// Drop ends the replacement: certificates of any authority but the one that signs are not accepted any more. The controller gets a new
-// one of its own when it starts, or reads its configuration again.
+// Drop ends the replacement: only certificates of the signing authority are still accepted. The controller gets a new certificate when it
+// starts, or reads its configuration again.
 func Drop(dir string) (dropped int, err error) {
 	key, now, err := signing(dir)
 	if err != nil {
@@ -130,8 +128,8 @@ func Drop(dir string) (dropped int, err error) {
 	return len(all) - 1, mtls.Write(caCrt(dir), 0o644, mtls.EncodeCertificate(made.Raw))
 }
 
-// Extend gives the authority that signs another ten years, with the key that it has: what it has signed stays good, and hosts learn of it
-// when they renew.
+// Extend prolongs the signing authority by another ten years, with the same key: the certificates that it has signed stay valid, and hosts
+// learn of it when they renew.
 func Extend(dir string) (*x509.Certificate, error) {
 	key, old, err := signing(dir)
 	if err != nil {
@@ -155,7 +153,7 @@ func Extend(dir string) (*x509.Certificate, error) {
 	return made, mtls.Write(caCrt(dir), 0o644, bundle)
 }
 
-// CheckFiles refuses an authority whose key, or the folder of it, others can read or change.
+// CheckFiles refuses an authority whose key, or the directory of it, others can read or change.
 func CheckFiles(dir string) error {
 	for _, f := range []struct {
 		path string
@@ -180,7 +178,7 @@ func CheckFiles(dir string) error {
 	return nil
 }
 
-// signedBy makes the certificate of a new authority that another one vouches for.
+// signedBy makes the certificate of a new authority, signed by another one.
 func signedBy(key *ecdsa.PrivateKey, by *x509.Certificate, byKey *ecdsa.PrivateKey) (*x509.Certificate, error) {
 	t, err := authorityTemplate(nil)
 	if err != nil {
@@ -202,7 +200,7 @@ func selfSigned(key *ecdsa.PrivateKey, subject *pkix.Name) (*x509.Certificate, e
 	return x509.ParseCertificate(der)
 }
 
-// owned refuses what belongs to somebody else: whoever owns a file can change it.
+// owned refuses a file of another user, who could change it.
 func owned(path string, fi os.FileInfo) error {
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("cannot use the cluster's authority: %s belongs to uid %d, and the controller runs as uid %d", path, st.Uid,
@@ -211,7 +209,7 @@ func owned(path string, fi os.FileInfo) error {
 	return nil
 }
 
-// Authorities are those whose certificates are accepted, the one that signs first.
+// Authorities returns the accepted authorities, the signing one first.
 func Authorities(dir string) ([]*x509.Certificate, error) {
 	all, err := mtls.Authorities(caCrt(dir))
 	if err != nil {
@@ -225,7 +223,7 @@ func Authorities(dir string) ([]*x509.Certificate, error) {
 	return all, nil
 }
 
-// of is 1 for the certificate of a key, else 0.
+// of returns 1 for the certificate of a key, else 0.
 func of(key *ecdsa.PrivateKey, c *x509.Certificate) int {
 	if pub, ok := c.PublicKey.(*ecdsa.PublicKey); ok && pub.Equal(key.Public()) {
 		return 1

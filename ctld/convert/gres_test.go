@@ -35,7 +35,7 @@ func showGres(list []record.Gres) string {
 	return strings.Join(out, "; ")
 }
 
-// TestNodeGres: what the scheduler sees of a node's devices, now and of what could ever be.
+// TestNodeGres: the scheduler's view of a node's devices, both as they are now and as they could ever be.
 func TestNodeGres(t *testing.T) {
 	card := func(index int, change ...func(*pb.Device)) *pb.Device {
 		d := &pb.Device{Name: "gpu", Type: "a100", Index: uint32(index), Id: fmt.Sprint("G", index), Links: []uint32{0, 1, 2, 3}}

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Node makes the scheduler's record of a node. With all, it has also what it does not give out now (nodeGres).
+// Node makes the scheduler's record of a node. With all, it includes what the node withholds now (nodeGres).
 func Node(n *state.Node, all bool) *record.Node {
 	s := &record.Node{Name: n.Name, State: NodeState(n), Reason: n.Reason, CPUs: int(n.Cpus), Sockets: int(n.Sockets),
 		CoresPerSocket: int(n.NodeRecord.Cores), Threads: int(n.Threads), MemMiB: int64(n.RealMemoryMib), SpecMemMiB: int64(n.MemSpecMib),
@@ -28,7 +28,7 @@ func Node(n *state.Node, all bool) *record.Node {
 	return s
 }
 
-// seconds rounds a moment up.
+// seconds converts nanoseconds, rounding up.
 func seconds(ns int64) int64 { return (ns + 1e9 - 1) / 1e9 }
 
 func NodeState(n *state.Node) record.NodeState {
@@ -49,8 +49,8 @@ func NodeState(n *state.Node) record.NodeState {
 	return record.NodeUsable
 }
 
-// nodeGres are a node's generic resources: those that are not consumed are left out, any job may use them, and so are devices that
-// must not be given out now. With all, everything that the node could ever have counts: for what may be asked for.
+// nodeGres returns a node's generic resources. It leaves out those that are not consumed, because any job may use them, and withheld
+// devices. With all, it includes everything that the node could ever have: for the check whether a request is possible.
 func nodeGres(n *state.Node, all bool) []record.Gres {
 	if n.Inv == nil {
 		return nil
@@ -69,7 +69,7 @@ func nodeGres(n *state.Node, all bool) []record.Gres {
 	return out
 }
 
-// deviceGres makes the scheduler's records of the devices of a kind: one for those that are worth the same number of shares.
+// deviceGres makes the scheduler's records of the devices of a kind: one for those with the same number of shares.
 func deviceGres(n *state.Node, k *state.Kind, all bool) []record.Gres {
 	var groups [][]*pb.Device
 	last := uint32(0)
@@ -90,7 +90,7 @@ func deviceGres(n *state.Node, k *state.Kind, all bool) []record.Gres {
 		out[i] = record.Gres{Name: k.Name, Type: k.Type, Count: int64(len(g)), Shared: SharedAs(g[0]), Shares: int64(g[0].Shares),
 			Profiles: profiles(n, g[0], all)}
 		for _, d := range g {
-			cores, _ := state.ParseCores(d.Cores) // not known when it cannot be read
+			cores, _ := state.ParseCores(d.Cores) // unknown if invalid
 			out[i].Devices = append(out[i].Devices, record.Device{Index: int(d.Index), Cores: record.Bits(cores), Links: links(g, d)})
 		}
 	}
@@ -107,7 +107,7 @@ func deviceGres(n *state.Node, k *state.Kind, all bool) []record.Gres {
 	return out
 }
 
-// sameWorth: two devices of a kind are of one record.
+// sameWorth reports whether two devices of a kind belong to one record.
 func sameWorth(n *state.Node, a, b *pb.Device, all bool) bool {
 	return SharedAs(a) == SharedAs(b) && a.Shares == b.Shares && slices.EqualFunc(profiles(n, a, all), profiles(n, b, all),
 		func(p, q record.MigProfile) bool {
@@ -115,7 +115,7 @@ func sameWorth(n *state.Node, a, b *pb.Device, all bool) bool {
 		})
 }
 
-// profiles are what a GPU may be cut into as jobs ask for it.
+// profiles returns the instances that a GPU may be cut into on request.
 func profiles(n *state.Node, d *pb.Device, all bool) []record.MigProfile {
 	if !n.GresConf.DynamicMIG || d.Shares > 0 || d.Parent != "" || !all && !state.Cuttable(d) {
 		return nil
@@ -147,7 +147,7 @@ func SharedAs(d *pb.Device) string {
 	return cmp.Or(d.SharedAs, "shard")
 }
 
-// links are those of a device to each of a group, nil when they are not known.
+// links returns the links of a device to each of a group, nil when unknown.
 func links(group []*pb.Device, d *pb.Device) []int {
 	out := make([]int, len(group))
 	for i, o := range group {
@@ -159,7 +159,7 @@ func links(group []*pb.Device, d *pb.Device) []int {
 	return out
 }
 
-// withheld are the names of the resources of which something is there, or should be, and is not given out.
+// withheld returns the names of the resources with units that the node has, or should have, and that are not given out.
 func withheld(n *state.Node) []string {
 	if n.Inv == nil {
 		return nil
@@ -177,8 +177,8 @@ func withheld(n *state.Node) []string {
 	return out
 }
 
-// GresAllocs turns the devices of a record into the scheduler's terms: by the index that the node gives each device now, which is
-// not always the one it had when the job started. What is gone is left out.
+// GresAllocs converts the devices of a record for the scheduler: by the node's present index of each device, which may differ from the one
+// at the job's start. Missing devices are left out.
 func GresAllocs(n *state.Node, a *pb.NodeAlloc) []record.GresAlloc {
 	var out []record.GresAlloc
 	for _, d := range a.Devices {
@@ -190,7 +190,7 @@ func GresAllocs(n *state.Node, a *pb.NodeAlloc) []record.GresAlloc {
 				continue
 			}
 			index = int(have.Index)
-			if shares > 0 && SharedAs(have) != d.Name { // it is not shared any more: those who share it have it
+			if shares > 0 && SharedAs(have) != d.Name { // no longer shared: those who share it have it
 				name, shares = have.Name, 0
 			}
 			if part != nil {

@@ -41,8 +41,8 @@ var shareModes = map[string]record.ShareMode{"NO": record.ShareNo, "EXCLUSIVE": 
 var PreemptModes = map[record.PreemptMode]string{record.PreemptRequeue: "REQUEUE", record.PreemptCancel: "CANCEL",
 	record.PreemptSuspend: "SUSPEND"}
 
-// PreemptMode reads PreemptMode= of a QOS, a partition or the cluster. GANG without SUSPEND preempts nobody; nothing, CLUSTER and WITHIN
-// alone leave it to the cluster.
+// PreemptMode parses PreemptMode= of a QOS, a partition or the cluster. GANG without SUSPEND preempts nothing; an empty value, CLUSTER and
+// WITHIN alone leave it to the cluster.
 func PreemptMode(text string) record.PreemptMode {
 	for _, word := range strings.Split(strings.ToUpper(text), ",") {
 		for mode, name := range PreemptModes {
@@ -57,7 +57,7 @@ func PreemptMode(text string) record.PreemptMode {
 	return record.PreemptInherit
 }
 
-// QOS is what the scheduler needs of a QOS.
+// QOS converts a QOS for the scheduler.
 func QOS(q *pb.QosRecord) *record.QOS {
 	out := &record.QOS{Name: q.Name, Preempts: q.Preempt, PreemptMode: PreemptMode(q.PreemptMode)}
 	for _, v := range q.Values {
@@ -73,7 +73,7 @@ func QOS(q *pb.QosRecord) *record.QOS {
 	return out
 }
 
-// LimitS turns a limit into the scheduler's: 0 is none.
+// LimitS converts a time limit for the scheduler: 0 is none.
 func LimitS(s uint32) int64 {
 	if s == pb.Unlimited {
 		return 0
@@ -81,7 +81,7 @@ func LimitS(s uint32) int64 {
 	return int64(s)
 }
 
-// PartitionList is what a job may run in: what it named, or the default partition.
+// PartitionList returns the partitions that a job may run in: those it names, or the default.
 func PartitionList(v *state.View, spec *pb.JobSpec) string {
 	if spec.Partition == "" {
 		return v.Default

@@ -13,10 +13,10 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Request is what a specification asks for, in the scheduler's terms. users are those of the view.
+// Request converts a specification to the scheduler's request. users are those of the view.
 func Request(s *pb.JobSpec, users state.Users) *record.Request {
 	r := Anywhere(s, users)
-	r.NodeList, _ = hostlist.Expand(s.ReqNodes) // admit has read both
+	r.NodeList, _ = hostlist.Expand(s.ReqNodes) // cannot fail: admit has read both
 	r.Exclude, _ = hostlist.Expand(s.ExcNodes)
 	return r
 }
@@ -36,7 +36,7 @@ func Anywhere(s *pb.JobSpec, users state.Users) *record.Request {
 	if perTask, perNode := gpus(s.TresPerTask), gpus(s.TresPerNode); perTask > 0 && perNode >= perTask && r.TasksPerNode == 0 {
 		r.TasksPerNode = int(perNode / perTask) // as many tasks on a node as its GPUs are for
 	}
-	if oneTaskPerGPU(s) { // and a job has shares of one GPU of a node
+	if oneTaskPerGPU(s) { // a job has shares of one GPU per node
 		if r.Tasks == 0 {
 			r.Tasks = max(r.MinNodes, 1) * max(r.TasksPerNode, 1)
 		}
@@ -52,8 +52,8 @@ func Anywhere(s *pb.JobSpec, users state.Users) *record.Request {
 	return r
 }
 
-// switches reads "count[@max-time]" (sbatch(1), --switches); admit has checked it. Without a time waitS is 0; a time of 0 is the
-// shortest there is.
+// switches parses "count[@max-time]" (sbatch(1), --switches); admit has checked it. Without a time waitS is 0; a time of 0 is the shortest
+// possible.
 func switches(text string) (count int, waitS int64) {
 	n, wait, timed := strings.Cut(text, "@")
 	count, _ = strconv.Atoi(n)
@@ -67,7 +67,7 @@ func switches(text string) (count int, waitS int64) {
 	return count, waitS
 }
 
-// cpusPerGPU reads CpusPerTres, "gres/gpu:4".
+// cpusPerGPU parses CpusPerTres, "gres/gpu:4".
 func cpusPerGPU(s *pb.JobSpec) int {
 	list := Gres(s.CpusPerTres)
 	if len(list) == 0 {
@@ -79,13 +79,13 @@ func cpusPerGPU(s *pb.JobSpec) int {
 // maxGres is more of a generic resource than any node has.
 const maxGres = 1 << 40
 
-// GresRequests reads what a job asks for of generic resources (sbatch(1): --gres, --gpus and their relatives). Where one is asked
-// for in several ways they are ways to say the same: the finest counts, and admit has worked the numbers of tasks and nodes out.
+// GresRequests parses a job's requests for generic resources (sbatch(1): --gres, --gpus and their relatives). If one is requested in
+// several ways they are equivalent: the finest counts, and admit has computed the numbers of tasks and nodes.
 func GresRequests(s *pb.JobSpec) []record.GresRequest {
 	return GresOf(s.TresPerTask, s.TresPerSocket, s.TresPerNode, s.TresPerJob)
 }
 
-// GresOf is GresRequests of the texts alone; a step has the same four.
+// GresOf is GresRequests for the texts alone; a step has the same four.
 func GresOf(perTask, perSocket, perNode, all string) []record.GresRequest {
 	var out []record.GresRequest
 	seen := map[string]bool{}
@@ -106,13 +106,13 @@ func GresOf(perTask, perSocket, perNode, all string) []record.GresRequest {
 	return out
 }
 
-// oneTaskPerGPU: tasks of a job are not to have shares of one GPU (sbatch(1), --gres-flags=one-task-per-sharing).
+// oneTaskPerGPU reports whether tasks of a job must not share a GPU (sbatch(1), --gres-flags=one-task-per-sharing).
 func oneTaskPerGPU(s *pb.JobSpec) bool {
 	return strings.Contains(s.GresFlags, "one-task-per-sharing") && slices.ContainsFunc(Gres(s.TresPerTask),
 		func(g tres.Gres) bool { return g.Name == "shard" || g.Name == "mps" })
 }
 
-// Licenses reads "name:count,name" as sbatch(1) has it.
+// Licenses parses "name:count,name" of sbatch(1).
 func Licenses(text string) []record.License {
 	var out []record.License
 	for _, part := range strings.Split(text, ",") {
@@ -128,7 +128,7 @@ func Licenses(text string) []record.License {
 	return out
 }
 
-// nodeCounts reads "2,4,8" and "4-16:4".
+// nodeCounts parses "2,4,8" and "4-16:4".
 func nodeCounts(text string) []record.NodeCount {
 	var out []record.NodeCount
 	for _, part := range strings.Split(text, ",") {

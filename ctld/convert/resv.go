@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Reservation is one as the scheduler sees it, without the times at which it recurs.
+// Reservation converts a reservation for the scheduler, without later occurrences.
 func Reservation(v *state.View, r *pb.ReservationRecord) *record.Reservation {
 	has := func(flag string) bool { return slices.Contains(r.Flags, flag) }
 	s := &record.Reservation{Name: r.Name, Start: Seconds(r.StartNs), End: CeilSeconds(r.EndNs), Groups: r.GroupIds, Maint: has("MAINT"),
@@ -21,7 +21,7 @@ func Reservation(v *state.View, r *pb.ReservationRecord) *record.Reservation {
 	if r.Licenses != "" {
 		s.Licenses = Licenses(r.Licenses)
 	}
-	s.Nodes, _ = hostlist.Expand(r.Nodes) // the reactor has read it
+	s.Nodes, _ = hostlist.Expand(r.Nodes) // cannot fail: the reactor has read it
 	for _, p := range r.Parts {
 		cores, _ := state.ParseCores(p.CpuIds)
 		s.Parts = append(s.Parts, record.Alloc{Node: p.Node, CPUs: int(p.Cpus), Cores: units(v, p.Node, cores),
@@ -30,11 +30,11 @@ func Reservation(v *state.View, r *pb.ReservationRecord) *record.Reservation {
 	return s
 }
 
-// Seconds turns a moment into the scheduler's; CeilSeconds rounds up, so that nothing begins before its time.
+// Seconds converts nanoseconds to the scheduler's seconds; CeilSeconds rounds up, so that nothing begins early.
 func Seconds(ns int64) int64     { return ns / 1e9 }
 func CeilSeconds(ns int64) int64 { return (ns + 1e9 - 1) / 1e9 }
 
-// units turns cores into what is allocated: the cores, or their threads (SelectTypeParameters=CR_CPU).
+// units converts cores to allocation units: cores, or their threads (SelectTypeParameters=CR_CPU).
 func units(v *state.View, node string, cores state.Cores) record.Bits {
 	n := v.Node(node)
 	if n == nil || v.Settings.WholeCores || n.Threads < 2 || n.Sockets*n.NodeRecord.Cores*n.Threads != n.Cpus {
@@ -49,7 +49,7 @@ func units(v *state.View, node string, cores state.Cores) record.Bits {
 	return out
 }
 
-// allowed reads a list of names: those who may, or ("-name") those who may not.
+// allowed splits a list of names: those who may, and ("-name") those who may not.
 func allowed(list string) (may, not []string) {
 	for _, name := range strings.FieldsFunc(list, func(c rune) bool { return c == ',' }) {
 		if bare, denied := strings.CutPrefix(name, "-"); denied {

@@ -1,11 +1,9 @@
-// Package crontab computes when a crontab line is due. Lines have the five fields and the words of crontab(5) (@daily),
-// and those that scrontab(1) adds (@noon, @teatime, …). Pure: the caller gives the moment to count from and the time
-// zone.
+// Package crontab computes when a crontab line is due. Lines have the five fields and the words of crontab(5) (@daily), and those of
+// scrontab(1) (@noon, @teatime, …). Pure: the caller gives the start time and the time zone.
 //
-// robfig/cron reads the fields. This package adds that Sunday is 7 as well as 0, and that a change to or from summer
-// time neither skips a day's run nor doubles it. As with Vixie's cron, a line with a fixed hour runs once a day: at the
-// first moment after the gap when its time does not exist, and the first time when it comes twice. A line for every hour
-// ("*" in the field of hours) goes by elapsed time.
+// robfig/cron parses the fields. This package adds that Sunday is 7 as well as 0, and that a change to or from summer time neither skips a
+// day's run nor doubles it. As with Vixie's cron, a line with a fixed hour runs once a day: at the first moment after the gap when its time
+// does not exist, and the first time when it comes twice. A line for every hour ("*" in the field of hours) goes by elapsed time.
 package crontab
 
 import (
@@ -18,23 +16,23 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// Schedule is when a line is due.
+// Schedule is the schedule of a line.
 type Schedule struct {
 	fields cron.Schedule
 	hourly bool // the hour is "*": goes by elapsed time
 }
 
-// words stand for five fields.
+// words are abbreviations of five fields.
 var words = map[string]string{
 	"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0", "@daily": "0 0 * * *",
 	"@midnight": "0 0 * * *",
 	"@hourly":   "0 * * * *", "@elevenses": "0 11 * * *", "@fika": "0 15 * * *", "@noon": "0 12 * * *", "@teatime": "0 16 * * *",
 }
 
-// maxText bounds what one line's time may say.
+// maxText bounds the length of one line's schedule.
 const maxText = 1000
 
-// Parse reads five fields, or a word.
+// Parse parses five fields, or a word.
 func Parse(text string) (*Schedule, error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("the time has %d bytes, at most %d", len(text), maxText)
@@ -74,7 +72,7 @@ func Parse(text string) (*Schedule, error) {
 	return out, nil
 }
 
-// weekdays writes the field of weekdays so that Sunday is 0: "5-7" becomes "5-6,0".
+// weekdays converts the field of weekdays so that Sunday is 0: "5-7" becomes "5-6,0".
 func weekdays(field string) (string, error) {
 	var out []string
 	for _, part := range strings.Split(field, ",") {
@@ -102,12 +100,12 @@ func weekdays(field string) (string, error) {
 // Hourly reports whether the line's hour is "*": it goes by elapsed time.
 func (s *Schedule) Hourly() bool { return s.hourly }
 
-// Next is the first moment after `after` at which the line is due, zero when there is none within five years.
+// Next returns the first moment after `after` at which the line is due, zero when there is none within five years.
 func (s *Schedule) Next(after time.Time, loc *time.Location) time.Time {
 	if s.hourly {
 		return s.fields.Next(after.In(loc))
 	}
-	// Fixed hours are sought on a clock without changes, and put into the zone afterwards.
+	// Fixed hours are computed on a clock without changes, and converted to the zone afterwards.
 	y, m, d := after.In(loc).Date()
 	hh, mm, ss := after.In(loc).Clock()
 	wall := time.Date(y, m, d, hh, mm, ss, 0, time.UTC)
@@ -121,8 +119,8 @@ func (s *Schedule) Next(after time.Time, loc *time.Location) time.Time {
 	}
 }
 
-// inZone is the moment at which clocks of the zone show what wall says: the first when they show it twice, and the first moment after
-// the gap when they never do.
+// inZone returns the moment at which the zone's clocks show wall: the first when they show it twice, and the first moment after the gap
+// when they never do.
 func inZone(wall time.Time, loc *time.Location) time.Time {
 	t := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), 0, loc)
 	shows := func(t time.Time) bool {

@@ -1,14 +1,12 @@
 // Package dispatch computes the orders for each node.
 //
-// It is level-triggered: orders follow from the published state alone, and a stream remembers what was sent on it only
-// to leave out what has not changed. A new stream starts from nothing: the node reports what it has, and gets all orders
-// again.
+// It is level-triggered: orders follow from the published state alone, and a stream remembers what was sent on it only to leave out what
+// has not changed. A new stream starts from nothing: the node reports what it has, and gets all orders again.
 //
-// An attempt that a restored state shows as started may have ended since, so it is never launched: its node is asked for
-// it (WANT_TELL).
+// An attempt that a restored state shows as started may have ended since, so it is never launched: its node is asked about it (WANT_TELL).
 //
-// What a node has and the state does not want any more is ended (WANT_KILL) and, once its exit record is here and
-// committed, forgotten (WANT_FORGET). Because of "committed", this package reads published Views only.
+// Steps that a node has and the state no longer wants are ended (WANT_KILL) and, once their exit records have arrived and are committed,
+// forgotten (WANT_FORGET). Because of "committed", this package reads published Views only.
 package dispatch
 
 import (
@@ -31,12 +29,12 @@ type Dispatcher struct {
 	scripts  Scripts
 	settings func(v *state.View, node *state.Node) *pb.NodeSettings
 	log      *slog.Logger
-	// Configuration is what hosts without files are given before their settings, and its hash, "" for none. May be nil.
+	// Configuration returns the configuration that hosts without files get before their settings, and its hash, "" for none. May be nil.
 	Configuration func() (hash string, c *pb.Configuration)
 
 	mu    sync.Mutex
 	links map[string]*Link
-	ended chan struct{} // not nil: the node daemons are told to end; closed when no link is left
+	ended chan struct{} // non-nil: the node daemons are told to end; closed when no link is left
 }
 
 // New makes a dispatcher.
@@ -54,7 +52,7 @@ func (d *Dispatcher) Changed(c state.Change) {
 	if c.Structure && !c.Roster {
 		v := d.view()
 		for _, l := range d.links {
-			if v.Node(l.node) == nil { // taken out: what it says when it comes again is answered with the end of all that it runs
+			if v.Node(l.node) == nil { // removed: if it reconnects, it is told to end everything that it runs
 				l.close()
 			}
 			l.resend()
@@ -73,7 +71,7 @@ func (d *Dispatcher) Changed(c state.Change) {
 	}
 }
 
-// Resend tells nodes their settings, and with them everything, again.
+// Resend sends nodes their settings, and with them everything, again.
 func (d *Dispatcher) Resend(nodes []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,8 +82,8 @@ func (d *Dispatcher) Resend(nodes []string) {
 	}
 }
 
-// Shutdown tells the daemons of all nodes that are linked to end, and those that link from now on. It returns when no link is left, or
-// stop is closed.
+// Shutdown tells the daemons of all linked nodes to end, and those that link from now on. It returns when no link is left, or stop is
+// closed.
 func (d *Dispatcher) Shutdown(stop <-chan struct{}) {
 	d.mu.Lock()
 	if d.ended == nil {
@@ -112,7 +110,7 @@ func (d *Dispatcher) shuttingDown() bool {
 	return d.ended != nil
 }
 
-// Open makes the link of a node that has said hello; an older link of the node is closed. steps is what the node has.
+// Open makes the link of a node that has said hello; an older link of the node is closed. steps are those that the node has.
 func (d *Dispatcher) Open(node string, steps []*pb.StepReport) *Link {
 	l := &Link{d: d, node: node, wake: make(chan struct{}, 1), closed: make(chan struct{}), known: map[stepID]pb.StepPhase{},
 		sent: map[stepID]sent{}, full: true}
@@ -128,7 +126,7 @@ func (d *Dispatcher) Open(node string, steps []*pb.StepReport) *Link {
 	return l
 }
 
-// Close ends a link. It reports whether the link was still the node's: false when a newer one has taken its place.
+// Close ends a link. It reports whether the link was still the node's: false when a newer one has replaced it.
 func (d *Dispatcher) Close(l *Link) bool {
 	d.mu.Lock()
 	current := d.links[l.node] == l
@@ -137,7 +135,7 @@ func (d *Dispatcher) Close(l *Link) bool {
 	}
 	if current && d.ended != nil && len(d.links) == 0 {
 		select {
-		case <-d.ended: // before: a node has linked and gone again
+		case <-d.ended: // already closed: a node has linked and gone since
 		default:
 			close(d.ended)
 		}
@@ -147,14 +145,14 @@ func (d *Dispatcher) Close(l *Link) bool {
 	return current
 }
 
-// Links is the number of open links.
+// Links returns the number of open links.
 func (d *Dispatcher) Links() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.links)
 }
 
-// Link is the stream to one node, as the dispatcher sees it.
+// Link is the dispatcher's side of the stream to one node.
 type Link struct {
 	d      *Dispatcher
 	node   string
@@ -163,14 +161,14 @@ type Link struct {
 	once   sync.Once
 
 	mu    sync.Mutex
-	known map[stepID]pb.StepPhase // what the node has said it has
-	sent  map[stepID]sent         // what it was told on this stream
+	known map[stepID]pb.StepPhase // steps that the node has reported
+	sent  map[stepID]sent         // orders sent on this stream
 	full  bool                    // the next message carries settings and everything
 	bare  bool                    // the node has no files of its own
 	conf  string                  // hash of the configuration that it has, or was sent
 
-	rebooting int64 // the reboot that it was told of
-	down      bool  // how it stands, as it was told last
+	rebooting int64 // the reboot that it was told about
+	down      bool  // whether it is down, as it was last told
 	drained   bool
 
 	failed []*pb.StepReport // cannot be launched
@@ -190,7 +188,7 @@ func (s stepID) key() *pb.StepKey {
 	return &pb.StepKey{JobId: s.job, Attempt: s.attempt, Epoch: s.epoch, Step: s.step}
 }
 
-// sent is what of an order can change while the step exists.
+// sent holds the parts of an order that can change while the step exists.
 type sent struct {
 	want      pb.StepWant
 	signal    uint32
@@ -200,7 +198,7 @@ type sent struct {
 	watcher   uint32
 }
 
-// Wake makes the link's sender look again.
+// Wake makes the link's sender compute again.
 func (l *Link) Wake() {
 	select {
 	case l.wake <- struct{}{}:
@@ -221,7 +219,7 @@ func (l *Link) resend() {
 	l.Wake()
 }
 
-// Saw notes what the node says it has.
+// Saw notes the steps that the node reports.
 func (l *Link) Saw(steps []*pb.StepReport) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -233,15 +231,15 @@ func (l *Link) Saw(steps []*pb.StepReport) {
 	}
 }
 
-// maxKnown bounds the steps that a node can say it has: far more than there can be on one.
+// maxKnown bounds the steps that a node can report: far more than a node can have.
 const maxKnown = 1 << 16
 
-// maxLaunchBytes bounds the launches of one message; the rest follows in the next. A launch that is larger by itself goes alone: with
-// the largest script and environment (4 MiB and 1 MiB) it stays below the 8 MiB that a message may have.
+// maxLaunchBytes bounds the launches of one message; the rest follows in the next. A larger launch goes alone: with the largest script and
+// environment (4 MiB and 1 MiB) it stays below the limit of 8 MiB for a message.
 const maxLaunchBytes = 4 << 20
 
-// Failed are the steps that cannot be launched because their script cannot be read, as ends for the writer to record; the node
-// was not told of them. What the writer does not take is given again after the next Next.
+// Failed returns the steps that cannot be launched because their script cannot be read, as ends for the writer to record; the node was not
+// told of them. If the writer does not take one, it is returned again after the next Next.
 func (l *Link) Failed() []*pb.StepReport {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -250,7 +248,7 @@ func (l *Link) Failed() []*pb.StepReport {
 	return f
 }
 
-// Next computes the next message for the node, nil when there is nothing to say. more: there is more to say at once.
+// Next computes the next message for the node, nil when there is none. more: another message is ready.
 func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 	v := l.d.view()
 	n := v.Node(l.node)
@@ -258,7 +256,7 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 		return nil, false
 	}
 	if l.d.shuttingDown() {
-		return &pb.NodeOrders{Shutdown: true}, false // once more is no harm
+		return &pb.NodeOrders{Shutdown: true}, false // repeating it does no harm
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -291,7 +289,7 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 		key := stepOf(j, l.node)
 		want[key] = true
 		if j.StateFlags&pb.JobConfiguring != 0 {
-			continue // PrologSlurmctld comes first
+			continue // PrologSlurmctld runs first
 		}
 		o, later := l.order(j, key, &room)
 		if o != nil {
@@ -314,8 +312,7 @@ func (l *Link) Next() (msg *pb.NodeOrders, more bool) {
 	return msg, more
 }
 
-// Has notes what the node says it has of the configuration. What it was sent and could not put in force it has, as far as this link goes:
-// it tries again by itself.
+// Has notes the node's configuration. One that it was sent but could not apply counts as present for this link: the node retries by itself.
 func (l *Link) Has(c *pb.ConfigurationState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -324,7 +321,7 @@ func (l *Link) Has(c *pb.ConfigurationState) {
 	}
 }
 
-// configuration is what the node is to be sent before its settings, nil when it has that.
+// configuration returns the configuration to send before the settings, nil when the node has it.
 func (l *Link) configuration() *pb.Configuration {
 	if !l.full || !l.bare || l.d.Configuration == nil {
 		return nil
@@ -341,7 +338,7 @@ func stepOf(j *pb.JobRecord, node string) stepID {
 	return stepID{job: j.Id, attempt: j.Attempt, epoch: j.Epoch, step: state.HolderOn(j, node)}
 }
 
-// order is what to say of one step, nil when the node knows. later: its launch has no room in this message.
+// order returns the order for one step, nil when the node has it already. later: its launch has no room in this message.
 func (l *Link) order(j *pb.JobRecord, key stepID, room *int) (o *pb.StepOrder, later bool) {
 	now := sent{want: pb.StepWant_WANT_RUN, endNS: j.EndNs, limitS: limitOf(j), suspended: j.State == pb.JobState_JOB_SUSPENDED}
 	if k := len(j.Signals); k > 0 {
@@ -362,9 +359,9 @@ func (l *Link) order(j *pb.JobRecord, key stepID, room *int) (o *pb.StepOrder, l
 			l.sent[key] = now
 			return o, false
 		}
-		if n := l.d.view().Node(l.node); len(n.Strays) > 0 { // it was given to a node that was asleep as far as a restored state knew
+		if n := l.d.view().Node(l.node); len(n.Strays) > 0 { // it was given to a node that was asleep according to a restored state
 			if l.full {
-				return o, false // named, so that the node keeps it in mind
+				return o, false // without a launch, so that the node keeps it in mind
 			}
 			return nil, false
 		}
@@ -374,7 +371,7 @@ func (l *Link) order(j *pb.JobRecord, key stepID, room *int) (o *pb.StepOrder, l
 			l.fail(j, key, err)
 			return nil, false
 		case later && l.full:
-			return o, true // named, so that the node keeps it in mind
+			return o, true // without a launch, so that the node keeps it in mind
 		case later:
 			return nil, true
 		}
@@ -383,7 +380,7 @@ func (l *Link) order(j *pb.JobRecord, key stepID, room *int) (o *pb.StepOrder, l
 	return o, false
 }
 
-// launch is the launch of the allocation, nil when the message is full.
+// launch returns the launch of the allocation, nil when the message is full.
 func (l *Link) launch(j *pb.JobRecord, room *int) (*pb.LaunchSpec, error) {
 	if *room <= 0 {
 		return nil, nil
@@ -391,14 +388,14 @@ func (l *Link) launch(j *pb.JobRecord, room *int) (*pb.LaunchSpec, error) {
 	return l.d.launch(j, l.node)
 }
 
-// addLaunch puts the launch into an order, unless the message is full.
+// addLaunch adds the launch to an order, unless the message is full.
 func (l *Link) addLaunch(o *pb.StepOrder, spec *pb.LaunchSpec, room *int) (later bool) {
 	if *room <= 0 || spec == nil {
 		return true
 	}
 	size := proto.Size(spec)
 	if size > *room && *room < maxLaunchBytes {
-		*room = 0 // in order: what comes later does not overtake
+		*room = 0 // keep the order: later launches must not overtake
 		return true
 	}
 	o.Launch = spec
@@ -406,15 +403,15 @@ func (l *Link) addLaunch(o *pb.StepOrder, spec *pb.LaunchSpec, room *int) (later
 	return false
 }
 
-// fail ends a step whose script is lost: it would hold its resources for ever.
+// fail ends a step whose script is lost; it would hold its resources for ever.
 func (l *Link) fail(j *pb.JobRecord, key stepID, err error) {
 	l.d.log.Error("cannot launch a job", "job", j.Id, "node", l.node, "err", err)
 	l.failed = append(l.failed, &pb.StepReport{Key: key.key(), Phase: pb.StepPhase_STEP_ENDED,
 		Exit: &pb.ExitRecord{Key: key.key(), Verdict: pb.VerdictLaunchFailed, Detail: err.Error(), EndNs: l.d.view().NowNS}})
 }
 
-// strays are orders to kill what was given up with the node. The node answers for each, also for what it does not have; until the
-// writer has taken that in they stay wanted, so that the answer is not forgotten before.
+// strays returns orders to kill the node's strays. The node answers for each, even if it does not have it. They stay wanted until the
+// writer has the answer, so that it is not forgotten before.
 func (l *Link) strays(n *state.Node, want map[stepID]bool) []*pb.StepOrder {
 	var out []*pb.StepOrder
 	for _, k := range n.Strays {
@@ -429,7 +426,7 @@ func (l *Link) strays(n *state.Node, want map[stepID]bool) []*pb.StepOrder {
 	return out
 }
 
-// unwanted are orders for what the node has and should not.
+// unwanted returns orders for steps that the node should not have.
 func (l *Link) unwanted(want map[stepID]bool) []*pb.StepOrder {
 	var out []*pb.StepOrder
 	for key, phase := range l.known {
@@ -458,7 +455,7 @@ func (l *Link) unwanted(want map[stepID]bool) []*pb.StepOrder {
 	return out
 }
 
-// compareKeys orders what comes out of maps, so that the same state gives the same message.
+// compareKeys orders the contents of maps, so that the same state gives the same message.
 func compareKeys(a, b *pb.StepKey) int {
 	return cmp.Or(cmp.Compare(a.JobId, b.JobId), cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Attempt, b.Attempt),
 		cmp.Compare(a.Step, b.Step))

@@ -260,8 +260,8 @@ func TestNewerLink(t *testing.T) {
 	}
 }
 
-// Whatever is lost and whenever a stream breaks: once all is delivered, a node has what the state wants and nothing else, each attempt
-// was launched at most once per node, and nothing is forgotten whose end is not committed.
+// Whatever messages are lost and whenever a stream breaks, in the end a node has exactly the attempts that the state wants. Each attempt is
+// launched at most once per node, and none is forgotten before its end is committed.
 func TestConvergence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{bench: newBench(t), t: t, has: map[stepID]*pb.StepReport{}, launches: map[stepID]int{},
@@ -342,7 +342,7 @@ func (w *world) set(k stepID, phase pb.StepPhase) {
 	w.dirty = append(w.dirty, w.has[k])
 }
 
-// reconnect is a new stream: everything is said again. What waited to be reported is in it.
+// reconnect opens a new stream, on which the node reports everything again, including reports that were waiting.
 func (w *world) reconnect() {
 	var have []*pb.StepReport
 	for _, k := range w.order {
@@ -594,8 +594,8 @@ func TestStepOrders(t *testing.T) {
 	}
 }
 
-// TestRestored: nodes are asked what became of what a restored state shows as started, and sent no launch of it, also where its stream
-// breaks; what starts after the restore is launched.
+// TestRestored: nodes are asked about attempts that a restored state shows as started, and are sent no launch of them, also after a broken
+// stream. Jobs that start after the restore are launched.
 func TestRestored(t *testing.T) {
 	b := newBench(t)
 	j := b.run([]byte("x"), "n1", "n2")

@@ -9,7 +9,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// launch is everything a node needs to run its part of a job. Only the batch host gets script and environment.
+// launch returns everything that a node needs to run its part of a job. Only the batch host gets script and environment.
 func (d *Dispatcher) launch(j *pb.JobRecord, node string) (*pb.LaunchSpec, error) {
 	s := d.allocation(j, node)
 	if !s.Batch {
@@ -22,7 +22,7 @@ func (d *Dispatcher) launch(j *pb.JobRecord, node string) (*pb.LaunchSpec, error
 	return s, nil
 }
 
-// allocation is what a node needs to know of a job and of its own part.
+// allocation returns what a node needs to know of a job and its own part.
 func (d *Dispatcher) allocation(j *pb.JobRecord, node string) *pb.LaunchSpec {
 	s := &pb.LaunchSpec{
 		Key: stepOf(j, node).key(), Spec: j.Spec, Alloc: left(j), NodeList: j.NodeList, Node: node,
@@ -31,7 +31,7 @@ func (d *Dispatcher) allocation(j *pb.JobRecord, node string) *pb.LaunchSpec {
 		StartNs: j.StartNs, EndNs: j.EndNs, LimitS: limitOf(j), Restarts: restarts(j), Dependency: j.Spec.Dependency,
 		ArrayJobId: j.ArrayJobId, ArrayTaskId: j.ArrayTaskId, IsArrayTask: j.IsArrayTask, OverTimeS: d.view().OverTime(j.Partition),
 	}
-	if j.ResvName != "" { // drawn into a reservation: SLURM_JOB_RESERVATION says so
+	if j.ResvName != "" { // may be one that it did not request, for SLURM_JOB_RESERVATION
 		s.Spec = state.CloneSpec(j.Spec)
 		s.Spec.Reservation = j.ResvName
 	}
@@ -46,7 +46,7 @@ func (d *Dispatcher) allocation(j *pb.JobRecord, node string) *pb.LaunchSpec {
 	return s
 }
 
-// left are the shares of a job that it still has: those of nodes that have failed (--no-kill) are not.
+// left returns the shares that a job still has, without those of failed nodes (--no-kill).
 func left(j *pb.JobRecord) []*pb.NodeAlloc {
 	ended := (*pb.NodeAlloc).GetEnded
 	if !slices.ContainsFunc(j.Alloc, ended) {
@@ -55,7 +55,7 @@ func left(j *pb.JobRecord) []*pb.NodeAlloc {
 	return slices.DeleteFunc(slices.Clone(j.Alloc), ended)
 }
 
-// limitOf is a job's time limit as nodes measure it, 0 where it has none.
+// limitOf returns a job's time limit as nodes measure it, 0 if it has none.
 func limitOf(j *pb.JobRecord) uint32 {
 	if j.EndNs == 0 || j.TimeLimitS == pb.Unlimited {
 		return 0
@@ -63,11 +63,11 @@ func limitOf(j *pb.JobRecord) uint32 {
 	return j.TimeLimitS
 }
 
-// ArrayFigures are what SLURM_ARRAY_TASK_COUNT, _MIN, _MAX and _STEP say: of the array as submitted.
+// ArrayFigures sets SLURM_ARRAY_TASK_COUNT, _MIN, _MAX and _STEP: those of the array as submitted.
 func ArrayFigures(s *pb.LaunchSpec, j *pb.JobRecord) {
 	a, err := jobid.ParseArray(j.Spec.Array)
 	if err != nil {
-		return // admitted by this program
+		return // cannot fail: admitted by this program
 	}
 	s.ArrayTaskStep = a.Ranges[0].Step
 	set := state.ArraySet(&pb.JobRecord{ArrayTasks: j.ArraySpec})
@@ -76,7 +76,7 @@ func ArrayFigures(s *pb.LaunchSpec, j *pb.JobRecord) {
 	s.ArrayTaskMax, _ = set.Max()
 }
 
-// restarts is what SLURM_RESTART_COUNT says: the runs of a job of a crontab are no restarts, each is a first one.
+// restarts returns SLURM_RESTART_COUNT: the runs of a crontab job are no restarts, each is a first one.
 func restarts(j *pb.JobRecord) uint32 {
 	if j.Spec.GetCron() != "" {
 		return 0

@@ -5,9 +5,9 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// stepOrder is what to say of a step that srun has made, nil when the node knows or has no part in it. It is launched after the allocation
-// that it is a part of: before is whether that has no room in this message. A step ends with its job: the order says so, and no row of it
-// has to be written for that.
+// stepOrder returns the order for a step of srun, nil when the node has it already or has no part in it. A step is launched after its
+// allocation; before says that the allocation has no room in this message. A step ends with its job: the order says so, and no row of the
+// step has to be written for that.
 func (l *Link) stepOrder(j *pb.JobRecord, s *pb.StepRecord, want map[stepID]bool, room *int, before bool) (o *pb.StepOrder, later bool) {
 	if s.Attempt != j.Attempt || state.StepOn(s, l.node) == nil {
 		return nil, before
@@ -31,7 +31,7 @@ func (l *Link) stepOrder(j *pb.JobRecord, s *pb.StepRecord, want map[stepID]bool
 	if why != "" {
 		now.want, now.endNS, now.limitS = pb.StepWant_WANT_STOP, 0, 0
 	}
-	if s.StopReason == pb.StopCancel { // scancel of one step is SIGKILL at once (observed), that of its job leaves it KillWait
+	if s.StopReason == pb.StopCancel { // scancel of one step is SIGKILL at once (observed); scancel of its job leaves the step KillWait
 		now.want = pb.StepWant_WANT_KILL
 	}
 	told, has := l.sent[key]
@@ -48,7 +48,7 @@ func (l *Link) stepOrder(j *pb.JobRecord, s *pb.StepRecord, want map[stepID]bool
 		}
 		switch later = before || l.addLaunch(o, l.d.launchStep(j, s, l.node), room); {
 		case later && l.full:
-			return o, true // named, so that the node keeps it in mind
+			return o, true // without a launch, so that the node keeps it in mind
 		case later:
 			return nil, true
 		}
@@ -57,7 +57,7 @@ func (l *Link) stepOrder(j *pb.JobRecord, s *pb.StepRecord, want map[stepID]bool
 	return o, before
 }
 
-// launchStep is everything a node needs to run its part of a step, but for what srun says.
+// launchStep returns everything that a node needs to run its part of a step, except what srun sends itself.
 func (d *Dispatcher) launchStep(j *pb.JobRecord, s *pb.StepRecord, node string) *pb.LaunchSpec {
 	l := d.allocation(j, node)
 	l.Key.Step, l.Batch, l.Step = s.StepId, false, s

@@ -1,4 +1,4 @@
-// Package explain puts into words why a job waits and what has become of one that does not: the text of sluice explain. What it says of
-// nodes and the queue comes from sched/explain, in words, by way of the planner; of limits from package limit; of nodes and devices that
-// no request can have from package feasible.
+// Package explain explains in words why a job waits or what has become of it: the text of sluice explain. Its statements about nodes and
+// the queue come from sched/explain by way of the planner, those about limits from package limit, and those about impossible requests from
+// package feasible.
 package explain

@@ -11,8 +11,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Fate says in words what has become of a job that does not wait: since when it runs, where, and what will end it; or when and why it
-// ended, and what would help. user names a uid. mine: the caller may know which files it writes.
+// Fate describes what has become of a job that does not wait: since when it runs, where, and what will end it; or when and why it ended,
+// and what would help. user names a uid. mine: the caller may know which files it writes.
 func Fate(v *state.View, j *pb.JobRecord, user func(uid uint32) string, mine bool) string {
 	f := &fate{v: v, j: j, name: state.JobName(j), user: user}
 	switch {
@@ -40,7 +40,7 @@ func Fate(v *state.View, j *pb.JobRecord, user func(uid uint32) string, mine boo
 	return f.text.String()
 }
 
-// fate is a text in the making.
+// fate is a text under construction.
 type fate struct {
 	v    *state.View
 	j    *pb.JobRecord
@@ -55,7 +55,7 @@ func (f *fate) say(format string, args ...any) {
 
 func moment(ns int64) string { return timespec.FormatUTC(ns) }
 
-// launched reports whether the present attempt has got so far that its script could begin.
+// launched reports whether the present attempt got far enough for its script to begin.
 func (f *fate) launched() bool {
 	return f.j.State != pb.JobState_JOB_PENDING && f.j.NodeList != "" && f.j.StateFlags&pb.JobPowerUp == 0 &&
 		f.j.Reason != pb.ReasonLaunchFailure && f.j.Reason != pb.ReasonProlog
@@ -68,7 +68,7 @@ func (f *fate) on() string {
 	return " on " + f.j.NodeList
 }
 
-// powering says which nodes a job waits for that has been given nodes that are powered down.
+// powering names the nodes that a job waits for because they are powered down.
 func (f *fate) powering() {
 	f.say("Job %s was given its nodes%s at %s, and starts when they have been powered up.", f.name, f.on(), moment(f.j.StartNs))
 	for _, a := range f.j.Alloc {
@@ -88,7 +88,7 @@ func (f *fate) running() {
 		f.powering()
 		return
 	}
-	ran := max(0, f.v.NowNS-max(f.j.StartNs, f.j.SuspendNs)) + f.j.PreSuspendNs // the view is a second old at most
+	ran := max(0, f.v.NowNS-max(f.j.StartNs, f.j.SuspendNs)) + f.j.PreSuspendNs // the view is at most a second old
 	f.say("Job %s has been running%s since %s, for %s so far.", f.name, f.on(), moment(f.j.StartNs), timespec.Clock(ran/1e9))
 	switch {
 	case f.j.StopReason != "":
@@ -100,7 +100,7 @@ func (f *fate) running() {
 	}
 }
 
-// ended says when and how, and what would help.
+// ended describes when and how the job ended, and what would help.
 func (f *fate) ended() {
 	j := f.j
 	switch {
@@ -158,7 +158,7 @@ func (f *fate) failed() {
 	}
 }
 
-// memory is what the job had, as its TRES say: "mem=2G".
+// memory returns the job's memory from its TRES: "mem=2G".
 func memory(j *pb.JobRecord) string {
 	for _, item := range strings.Split(j.AllocTres, ",") {
 		if strings.HasPrefix(item, "mem=") {
@@ -168,7 +168,7 @@ func memory(j *pb.JobRecord) string {
 	return "all of its nodes"
 }
 
-// unended are the nodes that have not reported the end of the last attempt.
+// unended returns the nodes that have not reported the end of the last attempt.
 func (f *fate) unended() (names []string) {
 	for _, a := range f.j.Alloc {
 		if !a.Ended {
@@ -178,7 +178,7 @@ func (f *fate) unended() (names []string) {
 	return names
 }
 
-// nodes says what is the matter with the nodes of a job that has not ended.
+// nodes describes problems of the nodes of a job that has not ended.
 func (f *fate) nodes() {
 	for _, name := range f.unended() {
 		switch n := f.v.Node(name); {

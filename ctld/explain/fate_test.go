@@ -49,7 +49,7 @@ func TestFate(t *testing.T) {
 	}
 }
 
-// TestFateSaysNothingFalse: what would be wrong of a job is left out.
+// TestFateSaysNothingFalse: a sentence that would be false for a job is left out.
 func TestFateSaysNothingFalse(t *testing.T) {
 	v := twoNodes()
 	for not, j := range map[string]*pb.JobRecord{

@@ -9,16 +9,16 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Subject is what an id names: a job, or some tasks of an array.
+// Subject is the job, or the tasks of an array, that an id names.
 type Subject struct {
-	Job    *pb.JobRecord // the first that waits, else the last
+	Job    *pb.JobRecord // the first pending one, else the last
 	id     jobid.ID
-	picked jobid.Set     // the tasks that are named; nil: all
-	bad    *pb.JobRecord // one that ended otherwise than it should
+	picked jobid.Set     // named tasks; nil: all
+	bad    *pb.JobRecord // one that ended badly
 	tally  state.Tally
 }
 
-// NewSubject reads an id; what is none names nothing.
+// NewSubject parses an id; an invalid one names nothing.
 func NewSubject(v *state.View, id string) *Subject {
 	a := &Subject{tally: state.Tally{}}
 	a.id, _ = jobid.Parse(id)
@@ -28,7 +28,7 @@ func NewSubject(v *state.View, id string) *Subject {
 	return a
 }
 
-// part are those of some tasks that are named.
+// part returns those of some tasks that the id names.
 func (a *Subject) part(tasks jobid.Set) jobid.Set {
 	if a.id.Tasks == nil {
 		return tasks
@@ -36,7 +36,7 @@ func (a *Subject) part(tasks jobid.Set) jobid.Set {
 	return tasks.Common(a.picked)
 }
 
-// Add takes in a job, or one of the tasks.
+// Add adds a job, or one of the tasks.
 func (a *Subject) Add(j *pb.JobRecord) {
 	a.tally[j.State] += max(1, a.part(state.ArraySet(j)).Count())
 	if a.Job == nil || !state.Pending(a.Job) {
@@ -56,7 +56,7 @@ func (a *Subject) AddDropped(j *pb.JobRecord) {
 	}
 }
 
-// OnlyDropped reports whether all that is named was cancelled in that way.
+// OnlyDropped reports whether all named tasks were cancelled in that way.
 func (a *Subject) OnlyDropped() bool { return a.Job == nil && a.tally.Total() > 0 }
 
 // Summary counts the tasks of an array by their state; "" where the id names a single job or task.

@@ -16,11 +16,11 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Scheduler is what the scheduler knows of a job that waits, and of the array that it belongs to; ok is false when it does not wait.
+// Scheduler returns the scheduler's explanation of why a job waits, and the array that it belongs to; ok is false when it does not wait.
 type Scheduler func(v *state.View, j *pb.JobRecord) (x *explain.Explanation, array *record.Array, ok bool)
 
-// Waiting says in words why a job waits: the reason, what keeps it off the nodes of its partition, when and where it is expected to
-// start, which running jobs must end for that, and what smaller request would start at once.
+// Waiting explains why a job waits: the reason, what keeps it off the nodes of its partition, when and where it is expected to start, which
+// running jobs must end for that, and what smaller request would start at once.
 func Waiting(v *state.View, j *pb.JobRecord, why Scheduler) string {
 	x, array, ok := why(v, j)
 	if !ok {
@@ -59,7 +59,7 @@ func Waiting(v *state.View, j *pb.JobRecord, why Scheduler) string {
 	return b.String()
 }
 
-// endsFirst are the running jobs of the ways, as many as are worth a line of their own.
+// endsFirst returns the running jobs of the ways, as many as get a line of their own.
 func endsFirst(ways []explain.Way) (ids []uint32) {
 	for _, w := range ways {
 		ids = append(ids, w.Runs...)
@@ -67,7 +67,7 @@ func endsFirst(ways []explain.Way) (ids []uint32) {
 	return ids[:min(len(ids), maxNamed)]
 }
 
-// restoredNotes say what a job waits for that may have run in the time that a restore has taken back.
+// restoredNotes explain what a job waits for that may have run in the time that a restore has taken back.
 func restoredNotes(v *state.View) (out []string) {
 	nodes := v.Awaited()
 	if len(nodes) == 0 {
@@ -97,8 +97,8 @@ func restoredNotes(v *state.View) (out []string) {
 	return out
 }
 
-// waitNotes say until when a job waits that waits for a moment, and what would help one that waits for somebody to do something. array
-// is what the scheduler knows of the array that j belongs to; nil when it is none.
+// waitNotes tell until when a job waits for a time, and what would help a job that waits for an action. array is the scheduler's record of
+// the array that j belongs to; nil when it is none.
 func waitNotes(v *state.View, j *pb.JobRecord, array *record.Array, reserved []string) (out []string) {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	name := typed(j)
@@ -136,7 +136,7 @@ func waitNotes(v *state.View, j *pb.JobRecord, array *record.Array, reserved []s
 	return out
 }
 
-// typed is how a job is named to scancel and scontrol, which take no limit of tasks: 12, 12_3, 12_[4-9].
+// typed returns a job's name for scancel and scontrol, which accept no throttle: 12, 12_3, 12_[4-9].
 func typed(j *pb.JobRecord) string {
 	if set := state.ArraySet(j); set != nil {
 		return fmt.Sprintf("%d_[%s]", j.ArrayJobId, set)
@@ -144,7 +144,7 @@ func typed(j *pb.JobRecord) string {
 	return state.JobName(j)
 }
 
-// firstConditions is a dependency as squeue shows it, without those beyond maxNamed: there may be thousands.
+// firstConditions returns a dependency as squeue shows it, cut to maxNamed conditions: there may be thousands.
 func firstConditions(shown string) string {
 	end, separators := 0, 0
 	for i, c := range shown {
@@ -161,11 +161,11 @@ func firstConditions(shown string) string {
 	return fmt.Sprintf("%s and %d more; scontrol show job shows all", shown[:end], separators+1-maxNamed)
 }
 
-// dependencyNotes say how far the jobs have got that j waits for: of an array, how many of its tasks have not ended.
+// dependencyNotes tell how far the jobs are that j waits for: for an array, how many of its tasks have not ended.
 func dependencyNotes(v *state.View, j *pb.JobRecord) (out []string) {
 	d, err := jobid.ParseDependency(j.Dependency)
 	if err != nil {
-		return nil // written by the controller
+		return nil // cannot fail: the controller wrote it
 	}
 	for _, c := range d.Conditions[:min(len(d.Conditions), maxNamed)] {
 		if c.Kind == jobid.Singleton {
@@ -203,5 +203,5 @@ func dependencyNotes(v *state.View, j *pb.JobRecord) (out []string) {
 	return out
 }
 
-// maxNamed bounds how many running jobs and conditions an explanation names.
+// maxNamed bounds the running jobs and conditions named in an explanation.
 const maxNamed = 10

@@ -1,10 +1,10 @@
-// Package fairshare reads usage from accounting: once in each PriorityCalcPeriod, and when accounts change or a user
-// without a factor submits a job. It computes the fair-share factors of users for the scheduler and sprio (Factors), and
-// where there are limits over time, what was used before the state began to count (Past).
+// Package fairshare reads usage from accounting: once in each PriorityCalcPeriod, and when accounts change or a user without a factor
+// submits a job. It computes the fair-share factors of users for the scheduler and sprio (Factors), and if there are limits over time, the
+// use before the state began to count (Past).
 //
-// Usage is a function of the accounting records (acct.Accounting.Parts), as sshare shows it. Nothing else is stored,
-// so a restart changes nothing. Rejected: counters of decayed usage in the state, as slurmctld has. They would have to
-// be stored, decayed in steps, and repaired after the clock was set.
+// Usage is a function of the accounting records (acct.Accounting.Parts), as sshare shows it. Nothing else is stored, so a restart changes
+// nothing. Rejected: counters of decayed usage in the state, as in slurmctld. They would have to be stored, decayed in steps, and repaired
+// after the clock was set.
 package fairshare
 
 import (
@@ -24,10 +24,11 @@ import (
 // Keeper keeps the factors up to date. Changed is an observer of the loop.
 type Keeper struct {
 	View func() *state.View
-	// Usage is what accounting and a view know, by account, user, partition and QOS, and the moment for which it holds. fades = false:
-	// without decay.
+	// Usage returns the usage from accounting and a view, by account, user, partition and QOS, and the time for which it holds. fades =
+	// false: without decay.
 	Usage func(ctx context.Context, view func() *state.View, fades bool) ([]*acct.Share, int64, error)
-	// Settings are whether fair share has a weight, and PriorityCalcPeriod. Factors are also made where a QOS has a threshold of them.
+	// Settings returns whether fair share has a weight, and PriorityCalcPeriod. Factors are also computed if a QOS has a threshold for
+	// them.
 	Settings func() (weighs bool, period time.Duration)
 	Set      func([]record.Share)
 	SetPast  func(context.Context, *state.Past) error
@@ -36,7 +37,7 @@ type Keeper struct {
 	poked chan struct{}
 	known map[[2]string]bool // account and user
 	of    *state.Policy
-	made  bool // factors, by the last reading
+	made  bool // the last reading made factors
 }
 
 // New prepares a Keeper.
@@ -46,7 +47,7 @@ func New(k Keeper) *Keeper {
 	return &k
 }
 
-// Changed notes what may need new factors. It does not block.
+// Changed notes changes that may need new factors. It does not block.
 func (k *Keeper) Changed(c state.Change) {
 	if c.Structure || slices.ContainsFunc(c.Events, func(e state.Event) bool { _, ok := e.(state.JobSubmitted); return ok }) {
 		select {
@@ -56,7 +57,7 @@ func (k *Keeper) Changed(c state.Change) {
 	}
 }
 
-// leastRest is between two looks at what is new, retry after an error while jobs wait for the answer.
+// leastRest is the pause between two checks for changes, retry the pause after an error while jobs wait for the result.
 const (
 	leastRest = time.Second
 	retry     = 10 * time.Second
@@ -97,13 +98,13 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// wanted reports whether usage is to be read.
+// wanted reports whether usage has to be read.
 func (k *Keeper) wanted(v *state.View, weighs, due bool) bool {
 	budgeted := v.Policy().Budgeted()
 	return budgeted && (due || v.Past() == nil || k.of != v.Policy()) || weighs && (due || !k.made || k.stale(v))
 }
 
-// read reads usage and passes on what follows from it.
+// read reads usage and passes on the results.
 func (k *Keeper) read(ctx context.Context, weighs bool) error {
 	rows, nowNS, v, err := k.usage(ctx, true)
 	if err != nil {
@@ -134,8 +135,8 @@ func (k *Keeper) read(ctx context.Context, weighs bool) error {
 	return nil
 }
 
-// usage is what accounting knows together with a view, which is that of the moment at which accounting could be read: what starts while it
-// is waited for counts in both.
+// usage returns the usage from accounting together with a view of the moment at which accounting could be read: jobs that start during the
+// wait count in both.
 func (k *Keeper) usage(ctx context.Context, fades bool) (rows []*acct.Share, nowNS int64, v *state.View, err error) {
 	rows, nowNS, err = k.Usage(ctx, func() *state.View {
 		if v == nil {
@@ -150,7 +151,7 @@ func (k *Keeper) usage(ctx context.Context, fades bool) (rows []*acct.Share, now
 	return rows, nowNS, v, err
 }
 
-// stale reports whether accounts have changed, or a job waits whose user has no factor.
+// stale reports whether accounts have changed, or a pending job's user has no factor.
 func (k *Keeper) stale(v *state.View) bool {
 	if k.of != v.Policy() {
 		return true
@@ -165,7 +166,7 @@ func (k *Keeper) stale(v *state.View) bool {
 
 func (k *Keeper) note(v *state.View, rows []*acct.Share) []record.Share {
 	k.of, k.known = v.Policy(), map[[2]string]bool{}
-	for j := range v.Jobs.All() { // also those who belong to no account, whose factor is 0
+	for j := range v.Jobs.All() { // including users without an account, whose factor is 0
 		if state.Pending(j) {
 			k.known[[2]string{state.AccountOf(j.Spec), j.Spec.GetUser()}] = true
 		}
@@ -173,7 +174,7 @@ func (k *Keeper) note(v *state.View, rows []*acct.Share) []record.Share {
 	return Factors(v, rows)
 }
 
-// Factors are the factors of all users who belong to an account, and while nobody does, of those who have used something or wait.
+// Factors returns the factors of all users with an account; while there are none, of those with usage or pending jobs.
 func Factors(v *state.View, rows []*acct.Share) (out []record.Share) {
 	var list []fairtree.Assoc
 	for _, a := range v.Policy().Assocs() {
@@ -199,7 +200,7 @@ func Factors(v *state.View, rows []*acct.Share) (out []record.Share) {
 	t.Weigh()
 	t.Users(func(n *fairtree.Node) {
 		out = append(out, record.Share{Account: n.Account, User: n.User, Factor: n.Factor})
-		if n.Account == state.RootAccount { // that of jobs that name none
+		if n.Account == state.RootAccount { // the account of jobs that name none
 			out = append(out, record.Share{User: n.User, Factor: n.Factor})
 		}
 	})

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// cluster is a controller's state of which nobody has defined any account yet.
+// cluster is a controller's state without accounts.
 type cluster struct {
 	t    *testing.T
 	loop *loop.Loop
@@ -66,8 +66,8 @@ func share(account, user string, billing float64) *acct.Share {
 	return &acct.Share{Account: account, User: user, Used: acct.Sums{"billing": billing}}
 }
 
-// TestFactors: where nobody is in an account, all who have used something share root alike; else shares are those of the associations, and
-// usage of others does not count.
+// TestFactors: without accounts, all users with usage share root equally. With accounts, the shares are those of the associations, and
+// usage of other users does not count.
 func TestFactors(t *testing.T) {
 	c := newCluster(t)
 	rows := []*acct.Share{share("root", "ann", 100), share("root", "bob", 200), share("gone", "cat", 50)}

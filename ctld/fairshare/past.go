@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Lasts reports whether what is used of a QOS counts for ever.
+// Lasts reports whether the use of a QOS never decays.
 func Lasts(q *pb.QosRecord) bool { return slices.Contains(q.Flags, "NoDecay") }
 
-// Charge multiplies what was used by the factors of its QOS.
+// Charge multiplies usage by the factors of its QOS.
 func Charge(p *state.Policy, parts []*acct.Share) {
 	for _, s := range parts {
 		f := state.UsageFactor(p.QOS(strings.ToLower(s.QOS)))
@@ -30,8 +30,8 @@ func Charge(p *state.Policy, parts []*acct.Share) {
 	}
 }
 
-// Past is what accounting knows until a moment, less what the view counts by itself until then: what was used before, with all decay. Of
-// the QOS only those are in it that fade, or those that do not.
+// Past returns the usage in accounting until a moment, less what the view itself counts until then: the usage before counting, fully
+// decayed. It covers only the QOS that decay, or only those that do not.
 func Past(v *state.View, rows []*acct.Share, nowNS int64, fades bool) *state.Past {
 	policy := v.Policy()
 	assocs, qoses := map[uint32]acct.Sums{}, map[uint32]acct.Sums{}
@@ -57,7 +57,7 @@ func Past(v *state.View, rows []*acct.Share, nowNS int64, fades bool) *state.Pas
 			count(j.Spec.GetUser(), state.AccountOf(j.Spec), j.Partition, j.Spec.GetQos(), over)
 		}
 	}
-	nowS := (nowNS + 1e9 - 1) / 1e9 // what is counted from then on is not in rows
+	nowS := (nowNS + 1e9 - 1) / 1e9 // anything counted later is not in rows
 	p := &state.Past{Counting: v.Counting(), Assoc: map[uint32]map[string]int64{}, QOS: map[uint32]map[string]int64{}}
 	for _, a := range policy.Assocs() {
 		before(p.Assoc, a.Id, assocs[a.Id], v.AssocTime(a.Id), nowS)
@@ -70,8 +70,8 @@ func Past(v *state.View, rows []*acct.Share, nowNS int64, fades bool) *state.Pas
 	return p
 }
 
-// leaving is what accounting counts too much of an attempt that was told to end and will be requeued: to accounting it holds its allocation
-// until the last of its nodes is done with it, which may take long, but nobody is to pay for that.
+// leaving returns what accounting counts too much for an attempt that was told to end and will be requeued: in accounting it holds its
+// allocation until its last node is done, which may take long, but nobody should pay for that.
 func leaving(j *pb.JobRecord, nowNS int64) acct.Sums {
 	if j.State.Terminal() || !state.Active(j) || state.Pending(j) || j.StopReason == "" || j.EndNs == 0 || j.EndNs >= nowNS {
 		return nil
@@ -89,7 +89,7 @@ func leaving(j *pb.JobRecord, nowNS int64) acct.Sums {
 	return over
 }
 
-// before notes what was used less what is counted.
+// before stores the usage less what is counted.
 func before(to map[uint32]map[string]int64, id uint32, used acct.Sums, counted *state.TimeUse, nowS int64) {
 	sums := map[string]int64{}
 	for name, n := range used {

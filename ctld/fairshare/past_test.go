@@ -33,7 +33,7 @@ func budgeted(t *testing.T) *cluster {
 	return c
 }
 
-// usage is what accounting knows at 1000, the running job included.
+// usage is the usage that accounting has at second 1000, including the running job.
 func usage(_ context.Context, _ func() *state.View, fades bool) ([]*acct.Share, int64, error) {
 	share := &acct.Share{Account: "lab", User: "ann", Partition: "p", QOS: "course", Used: acct.Sums{"cpu": 700, acct.Wall: 500}}
 	if !fades {
@@ -42,7 +42,7 @@ func usage(_ context.Context, _ func() *state.View, fades bool) ([]*acct.Share, 
 	return []*acct.Share{share}, 1000e9, nil
 }
 
-// TestPast: what accounting knows and what is counted since make up what has been used at any moment; after the end of the job, too.
+// TestPast: usage from accounting plus the usage counted since gives the total at any moment, also after the job has ended.
 func TestPast(t *testing.T) {
 	c := budgeted(t)
 	k := New(Keeper{View: c.loop.View, Log: slog.New(slog.DiscardHandler), Usage: usage,
@@ -91,7 +91,7 @@ func TestPast(t *testing.T) {
 	c.do(emit{state.JobLeftNode{Job: end, Node: "n"}})
 	c.do(emit{state.JobEnded{Job: end}})
 	check(1200, 740, 1020)
-	// The account's budget is not given back by whoever leaves it.
+	// A user who leaves the account does not give its budget back.
 	p := Past(c.loop.View(), []*acct.Share{{Account: "lab", User: "gone", QOS: "course", Used: acct.Sums{"cpu": 50}}}, 1200e9, true)
 	if got := p.Assoc[lab]["cpu"]; got != 50-c.loop.View().AssocTime(lab).Total("cpu", 1200) {
 		t.Errorf("what a user without an association has used counts as %d", got)

@@ -12,11 +12,11 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// maxNotes bounds what is said of devices.
+// maxNotes bounds the notes on devices.
 const maxNotes = 20
 
-// DeviceNotes say what of the devices that a job asks for is not given out on the nodes it could use, and why; with differ also where
-// what is configured there is not what there is. Nodes of which the same is to be said share a line.
+// DeviceNotes list the requested devices that are withheld on the nodes that the job could use, with the reasons; with differ also
+// differences between the configured and the existing devices there. Nodes with the same note share a line.
 func DeviceNotes(v *state.View, s *pb.JobSpec, differ bool) []string {
 	want := convert.GresRequests(s)
 	if len(want) == 0 {
@@ -32,7 +32,7 @@ func DeviceNotes(v *state.View, s *pb.JobSpec, differ bool) []string {
 			nodes[text] = append(nodes[text], node)
 		}
 	}
-	named, _ := hostlist.Expand(s.ReqNodes) // admit has read both
+	named, _ := hostlist.Expand(s.ReqNodes) // cannot fail: admit has read both
 	not, _ := hostlist.Expand(s.ExcNodes)
 	for _, part := range strings.Split(convert.PartitionList(v, s), ",") {
 		for _, name := range v.PartitionNodes(part) {
@@ -66,7 +66,7 @@ func DeviceNotes(v *state.View, s *pb.JobSpec, differ bool) []string {
 	return out
 }
 
-// means: a request may be for a device, or a part of it.
+// means reports whether a request may be for a device, or a part of it.
 func means(g *record.GresRequest, d *pb.Device) bool {
 	name := g.Name
 	if name == "shard" || name == "mps" {
@@ -75,7 +75,7 @@ func means(g *record.GresRequest, d *pb.Device) bool {
 	return name == d.Name && (g.Type == "" || g.Type == d.Type || state.Profile(d, g.Type) != nil)
 }
 
-// PartitionNotes say which of a job's partitions, and of the nodes that it asks for by name, are not there any more.
+// PartitionNotes list which of a job's partitions, and of the nodes that it names, no longer exist.
 func PartitionNotes(v *state.View, j *pb.JobRecord) (out []string) {
 	if names, _ := hostlist.Expand(j.Spec.ReqNodes); len(names) > 0 {
 		names = slices.DeleteFunc(names, func(name string) bool { return v.Node(name) != nil })
@@ -92,7 +92,7 @@ func PartitionNotes(v *state.View, j *pb.JobRecord) (out []string) {
 	return out
 }
 
-// Withheld is what PartitionNotes and DeviceNotes say, on one line: for scontrol show job. Empty for a job that does not wait.
+// Withheld returns PartitionNotes and DeviceNotes on one line, for scontrol show job. Empty for a job that does not wait.
 func Withheld(v *state.View, j *pb.JobRecord) string {
 	if !state.Pending(j) {
 		return ""

@@ -1,9 +1,9 @@
-// Package feasible decides whether any set of nodes could ever hold a request, if all were up and idle, and if not,
-// gives what was requested and what exists. It places the request on an idle cluster as the scheduler does. Admission
-// asks it, and so does the writer when a submission was admitted on an older state.
+// Package feasible decides whether any set of nodes could ever hold a request, if all were up and idle, and if not, says what was requested
+// and what the cluster has. It places the request on an idle cluster as the scheduler does. Admission asks it, and so does the writer when
+// a submission was admitted on an older state.
 //
-// Facts about nodes and partitions are kept with the state's layout (state.View.Derived), and answers by request, so
-// that asking about one more job of a known kind costs microseconds. Pure.
+// Facts about nodes and partitions are kept with the state's layout (state.View.Derived), and answers by request, so that asking about one
+// more job of a known kind costs microseconds. Pure.
 package feasible
 
 import (
@@ -20,16 +20,16 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// Answer is what is to be said of a request.
+// Answer is the verdict on a request.
 type Answer struct {
-	Nodes int    // on how many nodes the job would start on an idle cluster; 0: it never can
-	Why   string // it cannot: what was asked for, and what the largest node has
-	// Outgrown: all that is wrong is that a partition has too few nodes or CPUs. It may grow, so that Slurm takes such a job where
-	// EnforcePartLimits does not forbid it.
+	Nodes int    // number of nodes that the job would start on in an idle cluster; 0: it can never start
+	Why   string // why it cannot: the request, and the largest node
+	// Outgrown: the only problem is that a partition has too few nodes or CPUs. It may grow, so Slurm accepts such a job unless
+	// EnforcePartLimits forbids it.
 	Outgrown bool
 }
 
-// facts are what is known of one layout.
+// facts holds what is known of one layout.
 type facts struct {
 	mu       sync.Mutex
 	admitter *placement.Admitter
@@ -37,10 +37,10 @@ type facts struct {
 	names    Names
 }
 
-// Names are what nodes have of features (active or not) and generic resources: sorted, each once.
+// Names are the features (active or not) and generic resources of nodes: sorted, each once.
 type Names struct{ Features, Gres []string }
 
-// NamesOf gives them. They must not be changed.
+// NamesOf returns the names of a view. They must not be changed.
 func NamesOf(v *state.View) Names { return factsOf(v).names }
 
 // maxAnswers bounds the answers that are kept.
@@ -68,7 +68,7 @@ func Of(v *state.View, s *pb.JobSpec, partitions []string) Answer {
 	return out
 }
 
-// Memory is how much memory a request takes on each node beyond what a partition allows, in words; "" when it does not.
+// Memory describes the memory per node that a request needs beyond a partition's limit; "" when it does not.
 func Memory(v *state.View, s *pb.JobSpec, partition string) string {
 	if p := v.Partition(partition); p == nil || p.MaxMemPerNodeMib == 0 && v.Settings.MaxMemPerNodeMiB == 0 {
 		return ""
@@ -81,7 +81,7 @@ func Memory(v *state.View, s *pb.JobSpec, partition string) string {
 
 func factsOf(v *state.View) *facts { return v.Derived(newFacts).(*facts) }
 
-// newFacts looks at a layout: every node as if it were up and gave out all it has.
+// newFacts examines a layout: every node as if it were up and withheld nothing.
 func newFacts(v *state.View) any {
 	var in record.Snapshot
 	features, gres := map[string]bool{}, map[string]bool{}
@@ -101,7 +101,7 @@ func newFacts(v *state.View) any {
 	return &facts{admitter: placement.NewAdmitter(&params, &in), answers: map[string]Answer{}, names: namesOf(features, gres)}
 }
 
-// idleNode is a node as if it were up and gave out all it has. It adds the names of its features and generic resources.
+// idleNode returns a node as if it were up and withheld nothing. It adds the names of its features and generic resources.
 func idleNode(n *state.Node, features, gres map[string]bool) *record.Node {
 	for _, name := range strings.Split(n.Features+","+n.ActiveFeatures, ",") {
 		features[name] = true
@@ -124,11 +124,11 @@ func namesOf(features, gres map[string]bool) Names {
 	return Names{slices.Sorted(maps.Keys(features)), slices.Sorted(maps.Keys(gres))}
 }
 
-// lackingCPUs is what Slurm says of a request for more CPUs of one node than any node has.
+// lackingCPUs is Slurm's message for more CPUs of one node than any node has.
 const lackingCPUs = "CPU count per node can not be satisfied"
 
-// Lacking is what Slurm says first when no node of the partitions has as much of one resource as the request wants of a single node; ""
-// when it is not a single resource.
+// Lacking returns Slurm's first message when no node of the partitions has enough of one resource for the request's part on a node; "" when
+// it is not a single resource.
 func Lacking(v *state.View, s *pb.JobSpec, partitions []string) string {
 	var cpus, sockets, cores, threads uint32
 	var mem, tmp uint64

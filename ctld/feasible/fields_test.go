@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// judged is what requests are judged by of one node.
+// judged holds the facts about a node on which verdicts rest.
 type judged struct {
 	Node  *record.Node
 	Names Names
 }
 
-// TestVerdictsFollowTheNodes: verdicts are kept with the layout, so that whatever of a node they rest on changes the layout.
+// TestVerdictsFollowTheNodes: verdicts are cached with the layout, so a change to any node fact that they rest on must change the layout.
 func TestVerdictsFollowTheNodes(t *testing.T) {
 	bench := newLayoutBench()
 	configured := "only a new configuration changes it, and that is a new layout"
@@ -29,7 +29,7 @@ func TestVerdictsFollowTheNodes(t *testing.T) {
 	})
 }
 
-// TestLayoutLasts: what happens to a node every second does not make verdicts forgotten.
+// TestLayoutLasts: frequent changes to a node do not discard verdicts.
 func TestLayoutLasts(t *testing.T) {
 	bench := newLayoutBench()
 	for name, change := range map[string]func(*state.Node){
@@ -81,7 +81,7 @@ func (b *layoutBench) sameLayout(n *state.Node) bool {
 	return next.Layout == b.view.Layout
 }
 
-// TestVerdictsFollowPartitionsAndReservations: each change of one is a new layout, whatever it is.
+// TestVerdictsFollowPartitionsAndReservations: any change to one of them makes a new layout.
 func TestVerdictsFollowPartitionsAndReservations(t *testing.T) {
 	view := newLayoutBench().view
 	for name, e := range map[string]state.Event{

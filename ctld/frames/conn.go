@@ -1,7 +1,7 @@
-// Package frames reads a connection's frames before ttrpc does, and lets in what the connection and its user have room for.
+// Package frames reads a connection's frames before ttrpc does, and admits as much as the connection and its user have room for.
 //
-// ttrpc starts a goroutine for each call as soon as it has read the request, keeps what the call holds until somebody reads the answer, and
-// waits for ever: for the rest of a frame, for the next request, for its peer to read. So a connection that does not get on is closed here.
+// ttrpc starts a goroutine for each call as soon as it has read the request, keeps a call's memory until the client reads the answer, and
+// waits for ever: for the rest of a frame, for the next request, for its peer to read. So a connection without progress is closed here.
 package frames
 
 import (
@@ -16,29 +16,29 @@ import (
 )
 
 const (
-	// maxConnCalls are the calls that a connection may have open. The next request is not read before one of them has been answered. Each
-	// command has one; a program that sends several at once is not held up by this, unless it does not read its answers.
+	// maxConnCalls bounds the open calls of a connection. The next request is not read before one of them has been answered. A command has
+	// one call; a program that sends several at once is not delayed by this, unless it does not read its answers.
 	maxConnCalls = 64
-	// maxPieces are the messages of one submission. Commands send a mebibyte with each. ttrpc keeps 64 that no handler has asked for.
+	// maxPieces bounds the messages of one submission. Commands send a mebibyte with each. ttrpc keeps 64 that no handler has asked for.
 	maxPieces = 60
-	// Patience is how long a connection may lie idle, how long the rest of a frame may take to come, the next piece of a submission,
-	// and how long a write may wait for the peer to read.
+	// Patience is the time that a connection may be idle, and that the rest of a frame, the next piece of a submission, or a write to the
+	// peer may take.
 	Patience = 30 * time.Second
-	// clearLag is how many more calls of a user are let in here than in ctld/rpc, so that most of those that are too many are told so,
-	// and only what goes on after that waits.
+	// clearLag is the number of calls of a user that are admitted here beyond the limit in ctld/rpc, so that most excess calls are refused
+	// with a message, and only those beyond wait.
 	clearLag = 64
 )
 
-// The framing of ttrpc (PROTOCOL.md): length, stream, type and flags, then so many bytes.
+// The framing of ttrpc (PROTOCOL.md): length, stream, type and flags, then the content.
 const (
 	HeaderBytes  = 10
-	maxBytes     = 4 << 20 // what is longer is read and thrown away by ttrpc
+	maxBytes     = 4 << 20 // ttrpc reads and discards longer ones
 	KindRequest  = 1
 	KindAnswer   = 2
 	KindMessage  = 3
-	LastMessage  = 1 // the flag of a stream's last one
-	MoreMessages = 2 // the flag of a request that more messages will follow
-	NoMessage    = 4 // the flag of a frame that only says so much
+	LastMessage  = 1 // flag of a stream's last message
+	MoreMessages = 2 // flag of a request that more messages will follow
+	NoMessage    = 4 // flag of a frame without a message
 )
 
 var (
@@ -46,18 +46,18 @@ var (
 	errConfused = errors.New("the frames do not follow the protocol")
 )
 
-// Conn lets in what its user and the connection itself have room for. It looks at the frames of both directions and changes nothing.
+// Conn admits as much as its user and the connection itself have room for. It looks at the frames of both directions and changes nothing.
 type Conn struct {
 	net.Conn
-	user     *User         // nil: an operator, who is not counted
+	user     *User         // nil: an operator, who has no limits
 	Wait     time.Duration // MaxWait, unless it is changed before the connection is used
 	Patience time.Duration // Patience, likewise
 
 	in   *bufio.Reader
-	left int // of the frame that is being read
+	left int // bytes left of the frame being read
 	late bool
 
-	head []byte // of the frame that is being written, as far as it has come
+	head []byte // header of the frame being written, as far as it has come
 	rest int    // of its content
 
 	places  chan struct{} // maxConnCalls
@@ -66,23 +66,23 @@ type Conn struct {
 	mu      sync.Mutex
 	last    uint32 // the newest stream
 	open    map[uint32]*openCall
-	uploads int       // of them, those that have not sent their last message
-	active  time.Time // when a frame has come, or a call has ended
+	uploads int       // of them, calls that have not sent their last message
+	active  time.Time // when a frame last came, or a call ended
 	done    bool
 	ended   chan struct{} // closed with done
 }
 
-// openCall is a call whose answer has not been written. Held is what it has of the budgets, left how much of that has not come yet.
+// openCall is a call whose answer has not been written. held is its part of the budgets, left the part that has not come yet.
 type openCall struct {
 	held, left int64
 	upload     bool
-	pieces     int  // messages that have followed the request
-	over       bool // it is not open any more
+	pieces     int  // messages after the request
+	over       bool // no longer open
 }
 
-// mayFollow reports whether ttrpc takes a message of an open call for what it is. Any other it answers itself, which looks like the end of
-// the call, but its handler goes on: a message of a call that takes none, or no more; one that is too long; one that says that it is the
-// last and yet has content; and one too many while nobody reads them. It counts the message.
+// mayFollow reports whether ttrpc accepts a message for an open call, and counts it. ttrpc answers any other message itself, which looks
+// like the end of the call although its handler continues: a message for a call that takes none, or no more; one that is too long; one that
+// is marked as the last and has content; and one too many that no handler has read.
 func (o *openCall) mayFollow(flags byte, length int64) bool {
 	if flags&NoMessage == 0 {
 		o.pieces++
@@ -90,18 +90,18 @@ func (o *openCall) mayFollow(flags byte, length int64) bool {
 	return o.upload && length <= maxBytes && o.pieces <= maxPieces && (flags&LastMessage == 0 || length == 0)
 }
 
-// User is what one ordinary user has on all connections.
+// User holds the limits of one ordinary user on all connections.
 type User struct {
-	calls   chan struct{} // whose answers have not been written
-	reading *budget       // of large messages, in bytes
+	calls   chan struct{} // held until their answers have been written
+	reading *budget       // for large messages, in bytes
 }
 
-// NewUser is for one who may have so many calls. Some more are let in here, so that most of those that are too many are told so.
+// NewUser makes the limits of a user with calls calls. Some more are admitted here, so that most excess calls are refused with a message.
 func NewUser(calls int) *User {
 	return &User{calls: make(chan struct{}, calls+clearLag), reading: newBudget(UserReading)}
 }
 
-// NewConn gives a connection its bounds; user is nil for an operator, who has none of a user.
+// NewConn makes a connection with its limits; user is nil for an operator, who has no user's limits.
 func NewConn(c net.Conn, user *User) *Conn {
 	_ = c.SetReadDeadline(time.Now().Add(Patience))
 	return &Conn{Conn: c, user: user, Wait: MaxWait, Patience: Patience, in: bufio.NewReader(c),
@@ -109,7 +109,7 @@ func NewConn(c net.Conn, user *User) *Conn {
 		open: map[uint32]*openCall{}, active: time.Now(), ended: make(chan struct{})}
 }
 
-// Read gives at most the rest of one frame, so that the next one is not taken in before it has been asked for.
+// Read returns at most the rest of one frame, so that the next one is not read before it is wanted.
 func (c *Conn) Read(b []byte) (int, error) {
 	if c.left == 0 {
 		if err := c.next(); err != nil {
@@ -151,14 +151,14 @@ func (c *Conn) next() error {
 	return nil
 }
 
-// hurry gives the rest of a frame its time.
+// hurry starts the time for the rest of a frame.
 func (c *Conn) hurry() error {
 	c.late = true
 	return c.SetReadDeadline(time.Now().Add(c.Patience))
 }
 
-// await waits for the first byte of a frame. The deadline is set once in a while and not for each call, so it is looked at what has gone on
-// since: a connection may be silent while its calls are being answered, unless they wait for its messages.
+// await waits for the first byte of a frame. The deadline is only set once in a while, not for each call, so activity since then is
+// checked: a connection may be silent while its calls are being answered, unless they wait for its messages.
 func (c *Conn) await() error {
 	for {
 		_, err := c.in.Peek(1)
@@ -196,15 +196,15 @@ func (c *Conn) admitFrame(stream uint32, kind, flags byte, length int64) error {
 	}
 	c.mu.Unlock()
 	switch {
-	case kind != KindMessage || call == nil: // for a call that has been answered: ttrpc says so
+	case kind != KindMessage || call == nil: // for an answered call: ttrpc reports it
 		return nil
-	case confused: // ttrpc would answer the call while its handler goes on
+	case confused: // ttrpc would answer the call while its handler continues
 		return errConfused
 	}
 	return c.more(call, length)
 }
 
-// begin counts a call and reserves what its request needs.
+// begin counts a call and reserves the bytes of its request.
 func (c *Conn) begin(stream uint32, upload bool, length int64) error {
 	if stream%2 != 1 || stream <= c.last { // ttrpc would answer on a stream that may be another call's
 		return errConfused
@@ -257,7 +257,7 @@ func (c *Conn) place(places chan<- struct{}) bool {
 	return false
 }
 
-// leave gives back the places of a call.
+// leave returns the places of a call.
 func (c *Conn) leave() {
 	<-c.places
 	if c.user != nil {
@@ -265,7 +265,7 @@ func (c *Conn) leave() {
 	}
 }
 
-// more takes in one of several messages: from what the call has reserved, or as much again.
+// more admits one of several messages: from the call's reservation, or with an equal new one.
 func (c *Conn) more(call *openCall, length int64) error {
 	c.mu.Lock()
 	room := call.left >= length
@@ -279,7 +279,7 @@ func (c *Conn) more(call *openCall, length int64) error {
 	return c.reserve(call, maxStream, length)
 }
 
-// reserve takes bytes for a call, of which so many have come.
+// reserve takes n bytes for a call, of which come have arrived.
 func (c *Conn) reserve(call *openCall, n, come int64) error {
 	if !c.reading.take(n, c.Wait, c.ended) {
 		return errTooMuch
@@ -308,7 +308,7 @@ func (c *Conn) giveBytes(n int64) {
 	}
 }
 
-// Write looks for the answers, which end their calls when they have been written.
+// Write looks for the answers, which end their calls once written.
 func (c *Conn) Write(b []byte) (int, error) {
 	if err := c.SetWriteDeadline(time.Now().Add(c.Patience)); err != nil {
 		return 0, err
@@ -335,7 +335,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// end is for a call that has been answered.
+// end handles a call that has been answered.
 func (c *Conn) end(stream uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -346,7 +346,7 @@ func (c *Conn) end(stream uint32) {
 	}
 }
 
-// over is for a call that is not open any more.
+// over handles a call that is no longer open.
 func (c *Conn) over(call *openCall) {
 	call.over = true
 	if call.upload {
@@ -361,13 +361,13 @@ func (c *Conn) over(call *openCall) {
 // Ended is closed when the connection has ended.
 func (c *Conn) Ended() <-chan struct{} { return c.ended }
 
-// Close also wakes whoever waits for room.
+// Close also wakes waiters for room.
 func (c *Conn) Close() error {
 	c.Release()
 	return c.Conn.Close()
 }
 
-// Release gives back what is left when the connection has ended.
+// Release returns the reservations of a connection that has ended.
 func (c *Conn) Release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// BenchmarkConn is what the bounds of a connection cost: calls, each a request of so many bytes and an answer of as many, over a Unix
-// socket, bare and bounded. The other side is the same for both.
+// BenchmarkConn measures the cost of a connection's bounds: calls over a Unix socket, with request and answer of the same size, on a bare
+// and on a bounded connection. The other side is the same for both.
 func BenchmarkConn(b *testing.B) {
 	for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20} {
 		for _, kind := range []string{"bare", "bounded"} {

@@ -18,15 +18,15 @@ func frame(stream uint32, kind, flags byte, length int) []byte {
 	return b
 }
 
-// bounded is a connection of a user who may have so many bytes, and himself as many calls and bytes on each connection as he likes.
+// bounded returns a connection whose user is limited to budget b. The limits on calls and on bytes per connection are too high to matter.
 func bounded(c net.Conn, b *budget) *Conn {
 	bc := NewConn(c, &User{reading: b, calls: make(chan struct{}, 100)})
 	bc.reading = newBudget(1 << 30)
 	return bc
 }
 
-// TestLargeMessagesWaitToBeRead: of a user's large messages so many are read as the budget holds, over all connections; each answer lets
-// one more in. What is counted are messages whose header the reader was given.
+// TestLargeMessagesWaitToBeRead: a user's large messages are read until they fill the budget, over all connections; each answer lets one
+// more in. The test counts messages whose header has reached the reader.
 func TestLargeMessagesWaitToBeRead(t *testing.T) {
 	const size, room, all = 4 << 20, 3, 8
 	b := newBudget(room*size + 100)

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// oneConn is a listener of one connection: Accept gives it once and then waits until it is closed.
+// oneConn is a listener for one connection: Accept returns it once and then waits until it is closed.
 type oneConn struct {
 	conn   chan net.Conn
 	closed chan struct{}
@@ -14,7 +14,7 @@ type oneConn struct {
 	addr   net.Addr
 }
 
-// Listener gives a connection to a server, which then waits until it has ended.
+// Listener passes a connection to a server, which then waits until it has ended.
 func Listener(c *Conn) net.Listener {
 	o := &oneConn{conn: make(chan net.Conn, 1), closed: make(chan struct{}), addr: c.LocalAddr()}
 	o.conn <- &watchedConn{Conn: c, onClose: o.shut}
@@ -35,14 +35,14 @@ func (o *oneConn) Accept() (net.Conn, error) {
 func (o *oneConn) Close() error   { o.shut(); return nil }
 func (o *oneConn) Addr() net.Addr { return o.addr }
 
-// watchedConn tells when it is closed.
+// watchedConn reports when it is closed.
 type watchedConn struct {
 	net.Conn
 	onClose func()
 }
 
-// Read ends with io.EOF however the connection ended: after any other error ttrpc's server goes on waiting, for ever, and the
-// connection would count against its user for as long as the controller runs.
+// Read ends with io.EOF however the connection ended: after any other error ttrpc's server waits forever, and the connection would count
+// against its user for as long as the controller runs.
 func (w *watchedConn) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
 	if err != nil {

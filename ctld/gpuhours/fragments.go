@@ -14,18 +14,18 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// maxLooked bounds the waiting jobs that one look judges, the first in their order; maxVisits, how many nodes it looks at for them in all:
-// some tens of milliseconds. A name of a list of nodes counts as nameVisits.
+// maxLooked bounds the waiting jobs that one look judges, the first in their order; maxVisits bounds the nodes that it examines for all of
+// them: some tens of milliseconds. A name of a list of nodes counts as nameVisits.
 const (
 	maxLooked  = 1000
 	maxVisits  = 2_000_000
 	nameVisits = 5
 )
 
-// place is a node that takes jobs and has free GPUs.
+// place is a node that accepts jobs and has free GPUs.
 type place struct {
 	*state.Node
-	at        int // its number among the places of a look
+	at        int // its index among the places of a look
 	free      []freeGPUs
 	all       int   // of every type
 	cpus, mem int64 // free
@@ -65,20 +65,20 @@ func (p *place) take(typ string, n int) {
 	}
 }
 
-// want is what one waiting job asks for, as far as it is judged by.
+// want is the part of a waiting job's request that matters here.
 type want struct {
 	job        *pb.JobRecord
 	tasks      int64 // of an array's record
 	gpus       int64
 	partitions []string
-	judged     bool // the rest tells whether it can be placed
+	judged     bool // the job can be judged by the fields below
 	typ        string
 	nodes      int64 // 0: any number of them
 	cpus, mem  int64
-	only, not  set // only nil: everywhere
+	only, not  set // only nil: anywhere
 }
 
-// wait counts what waiting jobs asked for, what was free meanwhile, and what of it was lost to fragmentation.
+// wait counts the GPUs that waiting jobs request, the free ones meanwhile, and those lost to fragmentation.
 func (m *Moment) wait(v *state.View, pool []*place) {
 	var list []*want
 	for j := range v.Jobs.All() {
@@ -130,7 +130,7 @@ func (m *Moment) wait(v *state.View, pool []*place) {
 	}
 }
 
-// wanted is what a job waits for that waits for GPUs and for nothing but resources, nil for all others.
+// wanted returns the want of a job that waits for GPUs and only for resources, nil for all others.
 func wanted(v *state.View, j *pb.JobRecord) *want {
 	if !state.Pending(j) || j.Reason != "Resources" && j.Reason != "Priority" || !strings.Contains(j.ReqTres, "gres/gpu") {
 		return nil
@@ -142,7 +142,7 @@ func wanted(v *state.View, j *pb.JobRecord) *want {
 	return &want{job: j, tasks: Tasks(j), gpus: n, partitions: strings.Split(convert.PartitionList(v, j.Spec), ",")}
 }
 
-// ask works out what the job needs beside its GPUs.
+// ask computes the job's needs beside its GPUs.
 func (w *want) ask(users state.Users, lists *lists) {
 	s := w.job.Spec
 	if s.Features != "" || s.BatchFeatures != "" || s.Switches != "" || s.Licenses != "" || s.Reservation != "" || s.Sharing != "" {
@@ -174,7 +174,7 @@ func (w *want) ask(users state.Users, lists *lists) {
 	}
 }
 
-// reach are the places that the job may use.
+// reach returns the places that the job may use.
 func (w *want) reach(pool []*place) (out []*place) {
 	for _, p := range pool {
 		if p.of(w.typ) > 0 && slices.ContainsFunc(p.Partitions, func(name string) bool { return slices.Contains(w.partitions, name) }) &&
@@ -185,8 +185,7 @@ func (w *want) reach(pool []*place) (out []*place) {
 	return out
 }
 
-// judge settles whether a job is kept out by fragmentation, and takes the GPUs that it would have had. It reports whether there were
-// enough.
+// judge decides whether fragmentation keeps a job out, and takes the GPUs that it would have had. It reports whether there were enough.
 func (m *Moment) judge(w *want, at []*place) bool {
 	total := int64(0)
 	for _, p := range at {
@@ -211,7 +210,7 @@ func (m *Moment) judge(w *want, at []*place) bool {
 	for _, p := range at {
 		some := min(left, p.of(w.typ))
 		p.take(w.typ, some)
-		if placed { // what goes with them; of several nodes as evenly as need be told here
+		if placed { // with the CPUs and memory that go with them; over several nodes evenly, which is exact enough here
 			p.cpus -= w.cpus * int64(some) / w.gpus
 			p.mem -= w.mem * int64(some) / w.gpus
 		} else {
@@ -226,8 +225,8 @@ func (m *Moment) judge(w *want, at []*place) bool {
 	return true
 }
 
-// fits reports whether the free GPUs are where a job can use them: enough on as many nodes as it wants, with beside also the CPUs and
-// the memory that go with them.
+// fits reports whether the free GPUs are where a job can use them: enough on as many nodes as it wants, with beside also the CPUs and the
+// memory that go with them.
 func (w *want) fits(at []*place, beside bool) bool {
 	if w.nodes > 0 {
 		enough, gpus := int64(0), (w.gpus+w.nodes-1)/w.nodes
@@ -252,7 +251,7 @@ func (w *want) fits(at []*place, beside bool) bool {
 	return sum >= w.gpus
 }
 
-// reservedNodes are the nodes of reservations that have begun.
+// reservedNodes returns the nodes of reservations that have begun.
 func reservedNodes(v *state.View) map[string]bool {
 	out := map[string]bool{}
 	for _, r := range v.Reservations() {
@@ -267,7 +266,7 @@ func reservedNodes(v *state.View) map[string]bool {
 	return out
 }
 
-// GPUs reads from a list of trackable resources how many GPUs it has.
+// GPUs returns the number of GPUs in a list of trackable resources.
 func GPUs(list string) (n int64) {
 	for part := range strings.SplitSeq(list, ",") {
 		if text, ok := strings.CutPrefix(part, "gres/gpu="); ok {
@@ -283,7 +282,7 @@ func GPUs(list string) (n int64) {
 	return 0
 }
 
-// Tasks is how many jobs a record stands for: one, or the tasks of an array that have not started.
+// Tasks returns how many jobs a record stands for: one, or the tasks of an array that have not started.
 func Tasks(j *pb.JobRecord) int64 {
 	if j.ArrayTasks == "" {
 		return 1

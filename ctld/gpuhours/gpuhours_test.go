@@ -108,7 +108,8 @@ func (b *bench) look() *Moment { return Look(b.loop.View(), b.sample) }
 
 func same(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
 
-// TestLook: a GPU is used and idle by its utilization while a job holds it, unknown where nobody says, and otherwise free or down.
+// TestLook: a GPU held by a job is used and idle in proportion to its utilization, and unknown without a figure. A GPU without a job is
+// free or down.
 func TestLook(t *testing.T) {
 	b := newBench(t, 2)
 	b.hello(1, 3)
@@ -212,8 +213,8 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// TestRecorder: moments count for the time between looks, in the hour of the clock, at most for a minute; what cannot be written stays and
-// is shown, and is written once.
+// TestRecorder: a look counts for the time since the last one, at most a minute, in its hour of the clock. Figures that cannot be written
+// are kept, shown, and written once.
 func TestRecorder(t *testing.T) {
 	b := newBench(t, 1)
 	b.hold(0, 1, 0)

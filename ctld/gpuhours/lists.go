@@ -2,13 +2,13 @@ package gpuhours
 
 import "github.com/sluice-hpc/sluice/conf/hostlist"
 
-// set are places by their numbers.
+// set is a set of places by index.
 type set []uint64
 
 func (s set) has(i int) bool { return i>>6 < len(s) && s[i>>6]&(1<<(i&63)) != 0 }
 
-// lists are the lists of nodes that waiting jobs have, each read once in a look: thousands of jobs may have the same one of thousands of
-// nodes. visits is what the look has cost so far.
+// lists caches the lists of nodes of waiting jobs, so that a look parses each once: thousands of jobs may have the same list of thousands
+// of nodes. visits is the cost of the look so far.
 type lists struct {
 	visits int
 	places map[string]int // by the node's name
@@ -29,13 +29,13 @@ func newLists(pool []*place) *lists {
 	return l
 }
 
-// read gives what a list says; nothing where that would cost more than is left.
+// read parses a list; it returns nothing if that would cost more than is left.
 func (l *lists) read(text string) listed {
 	if known, ok := l.cache[text]; ok {
 		return known
 	}
 	out := listed{places: make(set, (len(l.places)+63)/64)}
-	n, _ := hostlist.Count(text) // admit has read it
+	n, _ := hostlist.Count(text) // cannot fail: admit has read it
 	if l.visits += nameVisits * n; l.visits <= maxVisits {
 		out.names, _ = hostlist.Expand(text)
 	}

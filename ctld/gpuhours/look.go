@@ -8,18 +8,18 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Sums are numbers of GPUs at a moment; times seconds where moments have been added up. Total is Down, Used, Idle, Unknown and Free
-// together; Lost is a part of Asked, and Asked of Free.
+// Sums are numbers of GPUs at a moment, or GPUs times seconds where moments were added up. Total is the sum of Down, Used, Idle, Unknown
+// and Free; Lost is a part of Asked, and Asked of Free.
 type Sums struct {
 	Total   float64
-	Down    float64 // faulty, used by a process outside of jobs, or on a node that takes no jobs, and held by nobody
+	Down    float64 // not held by a job, and faulty, used by a process outside of jobs, or on a node that accepts no jobs
 	Used    float64 // held by jobs and busy, by their utilization
 	Idle    float64 // held by jobs, the rest of their utilization
-	Unknown float64 // held by jobs, and nobody says how busy
+	Unknown float64 // held by jobs, with unknown utilization
 	Free    float64
 	Asked   float64 // free while jobs waited for GPUs there
 	Lost    float64 // of it, to fragmentation
-	Waiting float64 // that waiting jobs asked for; not a part of Total
+	Waiting float64 // requested by waiting jobs; not a part of Total
 }
 
 // Add adds o, times a factor.
@@ -30,12 +30,12 @@ func (s *Sums) Add(o *Sums, by float64) {
 	}
 }
 
-// Fields are the sums in the order in which they are stored.
+// Fields returns the sums in the order in which they are stored.
 func (s *Sums) Fields() [9]*float64 {
 	return [9]*float64{&s.Total, &s.Down, &s.Used, &s.Idle, &s.Unknown, &s.Free, &s.Asked, &s.Lost, &s.Waiting}
 }
 
-// Loss is what one user's waiting jobs lost to fragmentation.
+// Loss identifies a user's waiting jobs that lost GPUs to fragmentation.
 type Loss struct {
 	UID                uint32
 	Account, Partition string
@@ -44,17 +44,17 @@ type Loss struct {
 // Lost are GPUs, or GPUs times seconds; Beside is the part for which CPUs or memory were missing beside the GPUs.
 type Lost struct{ GPUs, Beside float64 }
 
-// Moment is what the GPUs did at a moment: all of them, those of each partition, and who lost which.
+// Moment holds the use of the GPUs at a moment: all of them, those of each partition, and the losses.
 type Moment struct {
 	All        Sums
 	Partitions map[string]*Sums
 	Lost       map[Loss]Lost
 }
 
-// Sample says how busy a device of a node is, in percent; known is false when nobody has said so lately.
+// Sample returns the utilization of a node's device in percent; known is false without a recent sample.
 type Sample func(node, id string) (percent int64, known bool)
 
-// Look counts what the GPUs do now, nil where there are none.
+// Look counts the use of GPUs now, nil if there are none.
 func Look(v *state.View, sample Sample) *Moment {
 	m := &Moment{Partitions: map[string]*Sums{}, Lost: map[Loss]Lost{}}
 	var pool []*place
@@ -133,7 +133,7 @@ func lookAt(v *state.View, n *state.Node, sample Sample) (s Sums, free []freeGPU
 			whole := size(n.Inv, d)
 			s.Total += whole
 			rest := max(0, whole-held[d.Index])
-			if d.Id == "" && counted > 0 && rest > 0 { // those that are only counted have no identity
+			if d.Id == "" && counted > 0 && rest > 0 { // GPUs that are only counted have no identity
 				taken := min(rest, counted)
 				rest, counted = rest-taken, counted-taken
 			}
@@ -150,7 +150,7 @@ func lookAt(v *state.View, n *state.Node, sample Sample) (s Sums, free []freeGPU
 			}
 		}
 	}
-	s.Total = max(s.Total, s.Used+s.Idle+s.Unknown) // a job may hold what its node has no more
+	s.Total = max(s.Total, s.Used+s.Idle+s.Unknown) // a job may hold GPUs that its node no longer has
 	return s, free
 }
 
@@ -164,8 +164,8 @@ func addFree(list []freeGPUs, typ string) []freeGPUs {
 	return append(list, freeGPUs{typ, 1})
 }
 
-// Part is how much of a physical GPU a device of an allocation is, 0 = it is none. Of shards it can be told only while the node has the
-// GPU, and is 0 otherwise.
+// Part returns which fraction of a physical GPU a device of an allocation is, 0 = it is none. For shards it is only known while the node
+// has the GPU, and 0 otherwise.
 func Part(inv *state.Inventory, d *pb.GresDevice) float64 {
 	switch {
 	case d.Share > 0:
@@ -189,7 +189,7 @@ func Part(inv *state.Inventory, d *pb.GresDevice) float64 {
 	return 1
 }
 
-// size is how much of a physical GPU a device of a node is.
+// size returns which fraction of a physical GPU a device of a node is.
 func size(inv *state.Inventory, d *pb.Device) float64 {
 	if d.Parent == "" {
 		return 1
@@ -200,7 +200,7 @@ func size(inv *state.Inventory, d *pb.Device) float64 {
 	return 1
 }
 
-// slicesOf reads the compute slices of an instance from its type: "a100_3g.20gb" and "3g.20gb" have three.
+// slicesOf parses the compute slices of an instance from its type: "a100_3g.20gb" and "3g.20gb" have three.
 func slicesOf(typ string) (slices int, ok bool) {
 	head, tail, found := strings.Cut(typ[strings.LastIndexByte(typ, '_')+1:], "g.")
 	if !found || !strings.Contains(tail, "gb") {
@@ -210,7 +210,7 @@ func slicesOf(typ string) (slices int, ok bool) {
 	return n, err == nil && n > 0
 }
 
-// most is how many compute slices a GPU has: as its driver says, else four of an A30 and seven of all others.
+// most returns the number of compute slices of a GPU: the driver's number, else four for an A30 and seven for all others.
 func most(inv *state.Inventory, gpu, typ string) (n int) {
 	for _, p := range inv.Device(gpu).GetMigProfiles() {
 		n = max(n, int(p.Slices))

@@ -13,18 +13,18 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 )
 
-// How often the Recorder looks, and how often it hands on what it has seen. A moment counts for at most longest: what came between, a
-// suspended machine or a stalled process, is a gap.
+// Intervals of the Recorder's looks and of its writes. A moment counts for at most longest: anything beyond, after a suspend or a stall, is
+// a gap.
 const (
 	LookEvery = 10 * time.Second
 	keepEvery = time.Minute
 	longest   = 6 * LookEvery
 )
 
-// maxKept bounds the rows that wait to be written; those of the oldest hours go first.
+// maxKept bounds the rows that wait to be written; those of the oldest hours are dropped first.
 const maxKept = 20000
 
-// Hour is what GPUs did in one hour: all of them, or those of a partition.
+// Hour is the use of GPUs in one hour: of all, or those of a partition.
 type Hour struct {
 	Start     int64  // seconds since 1970
 	Partition string // "" = all
@@ -32,7 +32,7 @@ type Hour struct {
 	Sums      // times seconds
 }
 
-// LostHour is what a user lost to fragmentation in one hour.
+// LostHour is a user's loss to fragmentation in one hour.
 type LostHour struct {
 	Start int64
 	Loss
@@ -43,17 +43,17 @@ type LostHour struct {
 type Recorder struct {
 	View   func() *state.View
 	Sample Sample
-	// Keep adds rows to those on disk, all of them or none.
+	// Keep adds rows to those on disk, all or none.
 	Keep func(context.Context, []Hour, []LostHour) error
 	Now  func() time.Time
 	Boot func() int64 // CLOCK_BOOTTIME in nanoseconds
 	Log  *slog.Logger
 
-	mu     sync.Mutex // not held while something is written or read on disk
+	mu     sync.Mutex // not held during disk I/O
 	hours  map[hourKey]*Hour
 	losses map[lossKey]*LostHour
-	giving chan struct{} // nil unless a Flush is writing them; closed when it has done so
-	turns  uint64        // how often a Flush has begun to write
+	giving chan struct{} // non-nil while a Flush is writing; closed when it is done
+	turns  uint64        // number of Flushes that have begun to write
 	last   int64         // of Boot, 0 = there was none
 	failed bool
 }
@@ -68,7 +68,7 @@ type lossKey struct {
 	Loss
 }
 
-// Run looks until ctx ends, and hands on what is left then.
+// Run looks until ctx ends, and then writes the rest.
 func (r *Recorder) Run(ctx context.Context) {
 	look, keep := time.NewTicker(LookEvery), time.NewTicker(keepEvery)
 	defer look.Stop()
@@ -134,12 +134,12 @@ func (r *Recorder) add(m *Moment, start int64, seconds float64) {
 	}
 }
 
-// readTries is how often Read reads while Flush writes, which it does once a minute.
+// readTries is the number of times that Read reads while Flush writes, which it does once a minute.
 const readTries = 5
 
-// Read is what has not been handed on, from since to before until in seconds since 1970, of all GPUs or a partition, and who lost what.
-// stored reads what has been handed on, from the beginning each time that it is called: both are of one moment. It may take long, and
-// nobody waits for it.
+// Read returns the rows that have not been written, from since to before until in seconds since 1970, of all GPUs or a partition, and the
+// losses. stored reads the rows on disk, from the beginning each time that it is called, so that both are of one moment. It may take long,
+// and nothing waits for it.
 func (r *Recorder) Read(ctx context.Context, since, until int64, partition string, stored func() error) ([]Hour, []LostHour, error) {
 	for range readTries {
 		hours, losses, turns, err := r.waiting(ctx, since, until, partition)
@@ -159,7 +159,7 @@ func (r *Recorder) Read(ctx context.Context, since, until int64, partition strin
 	return nil, nil, errors.New("the accounting database is too slow: the GPU records changed each time while they were read; try again")
 }
 
-// waiting copies what Read gives, once no Flush is writing, and says how many there have been.
+// waiting copies the result of Read once no Flush is writing, and returns the number of Flushes.
 func (r *Recorder) waiting(ctx context.Context, since, until int64, partition string) (hours []Hour, losses []LostHour, turns uint64,
 	err error) {
 	r.mu.Lock()
@@ -187,7 +187,8 @@ func (r *Recorder) waiting(ctx context.Context, since, until int64, partition st
 	return hours, losses, r.turns, nil
 }
 
-// Flush hands on what has been seen; what cannot be written is kept for the next time. Not beside Look or another Flush.
+// Flush writes the rows; those that cannot be written are kept for the next time. It must not run at the same time as Look or another
+// Flush.
 func (r *Recorder) Flush(ctx context.Context) {
 	r.mu.Lock()
 	if len(r.hours) == 0 {
@@ -220,7 +221,7 @@ func (r *Recorder) Flush(ctx context.Context) {
 	r.forget()
 }
 
-// forget drops the oldest hours while there are more rows than may wait.
+// forget drops the oldest hours while too many rows wait.
 func (r *Recorder) forget() {
 	for len(r.hours)+len(r.losses) > maxKept {
 		oldest := int64(1<<63 - 1)

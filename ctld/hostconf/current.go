@@ -11,7 +11,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Hash is the identity of a bundle.
+// Hash returns the identity of a bundle.
 func Hash(bundle []byte) string {
 	if bundle == nil {
 		return ""
@@ -20,28 +20,28 @@ func Hash(bundle []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// signFor is how long a signature is given out: the certificate that it counts with is replaced now and then.
+// signFor is the time for which a signature is reused: its certificate is replaced now and then.
 const signFor = time.Hour
 
-// Current is the bundle in force. Its methods may be called from any goroutine.
+// Current is the present bundle. Its methods may be called from any goroutine.
 type Current struct {
 	sign func([]byte) (signature, certificate []byte, err error)
 
 	mu      sync.Mutex
 	hash    string
 	bundle  []byte
-	why     error // there is none
+	why     error // why there is none
 	signed  *pb.Configuration
 	at      time.Time
 	changed chan struct{}
 }
 
-// NewCurrent makes one that has nothing to give yet.
+// NewCurrent returns a Current without a bundle.
 func NewCurrent(sign func([]byte) (signature, certificate []byte, err error)) *Current {
 	return &Current{sign: sign, why: errors.New("there is no configuration yet"), changed: make(chan struct{})}
 }
 
-// Set puts a bundle in force, or says why there is none.
+// Set replaces the bundle, or sets the reason why there is none.
 func (c *Current) Set(bundle []byte, why error) {
 	if why != nil {
 		bundle = nil
@@ -58,7 +58,7 @@ func (c *Current) Set(bundle []byte, why error) {
 	}
 }
 
-// Now is what is in force, signed. changed is closed when that is something else.
+// Now returns the present bundle, signed. changed is closed when it is replaced.
 func (c *Current) Now() (hash string, signed *pb.Configuration, changed <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

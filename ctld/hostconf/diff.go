@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Diff says in words which programs are different in to. What is different in the files of the configuration is package conf's to say.
+// Diff describes which programs differ in to. Package conf describes differences in the configuration files.
 func Diff(from, to []byte) (out []string) {
 	programs := func(bundle []byte) (b *pb.ConfigurationBundle, by map[string]*pb.ConfigurationFile) {
 		b, by = &pb.ConfigurationBundle{}, map[string]*pb.ConfigurationFile{}

@@ -1,13 +1,12 @@
-// Package hostconf makes the configuration for hosts that have no files: one signed bundle of what the controller has
-// read, byte for byte, and of the programs below the directory of slurm.conf that it names. noded/hostconf is the other
-// side.
+// Package hostconf makes the configuration for hosts that have no files: one signed bundle of the files that the controller has read, byte
+// for byte, and of the programs below the directory of slurm.conf that they name. noded/hostconf is the other side.
 //
 //	bundle, notes, err := hostconf.Make(config, seen)
 //	current.Set(bundle, err)
 //	hash, message, err := current.Now()
 //
-// A bundle is sent over Sync before the settings that rest on it, so that no host runs an old prolog with new settings.
-// A host that has nothing yet, or is no node, calls NodeAPI/Configuration.
+// A bundle is sent over Sync before the settings that depend on it, so that no host runs an old prolog with new settings. A host that has
+// none yet, or is not a node, calls NodeAPI/Configuration.
 package hostconf
 
 import (
@@ -27,22 +26,23 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Bounds. A bundle travels in one message, of which a node takes 8 MiB, its root half as well.
+// Limits. A bundle travels in one message; a node accepts 8 MiB, and so does its root half.
 const (
 	MaxBundle  = 6 << 20
 	MaxProgram = 2 << 20
 	MaxFiles   = 1024
 )
 
-// elsewhere is below which files are kept that lie outside of the folder of slurm.conf.
+// elsewhere is the directory for files from outside the directory of slurm.conf.
 const elsewhere = "elsewhere"
 
-// Program is one that a configuration names, for every node to run.
+// Program is a program that a configuration names, for every node to run.
 type Program struct {
 	Key, Path string
 }
 
-// Programs are those of nodes. The pattern of a Prolog or Epilog may match several files; of RebootProgram the first word counts.
+// Programs returns the programs of nodes. The pattern of a Prolog or Epilog may match several files; of RebootProgram the first word
+// counts.
 func Programs(c *conf.Config) []Program {
 	reboot := ""
 	if words := strings.Fields(c.RebootProgram); len(words) > 0 {
@@ -53,9 +53,9 @@ func Programs(c *conf.Config) []Program {
 	return slices.DeleteFunc(all, func(p Program) bool { return !filepath.IsAbs(p.Path) })
 }
 
-// maker puts one bundle together.
+// maker builds one bundle.
 type maker struct {
-	dirs   []string // of slurm.conf, and of the file that it is a link to
+	dirs   []string // of slurm.conf, and of the file that it links to
 	owners []uint32
 	out    *pb.ConfigurationBundle
 	names  map[string]bool
@@ -63,9 +63,9 @@ type maker struct {
 	faults []error
 }
 
-// Make puts together what c was read from, seen being the contents by path, with the programs. owners are the uids, besides root's, that
-// may have written programs. The bundle is as good as it can be; each fault says of one program why hosts without files do not get it, and
-// what will be missing there. Nothing but the size of the whole makes it fail.
+// Make builds a bundle from the files that c was read from, with their contents by path in seen, and the programs. owners are the uids,
+// besides root's, that may have written programs. The bundle is as complete as possible; each fault explains why hosts without files do not
+// get a program, and the consequence. Only an oversized bundle is an error.
 func Make(c *conf.Config, seen map[string][]byte, owners ...uint32) (bundle []byte, faults []error, err error) {
 	m := maker{owners: owners, out: &pb.ConfigurationBundle{Path: c.Path}, names: map[string]bool{}}
 	m.dirs = []string{filepath.Dir(c.Path)}
@@ -95,7 +95,7 @@ func Make(c *conf.Config, seen map[string][]byte, owners ...uint32) (bundle []by
 	return bundle, m.faults, err
 }
 
-// confMode keeps from users of other hosts what is kept from users here.
+// confMode keeps files that users here cannot read from users of other hosts.
 func confMode(path string) uint32 {
 	if fi, err := os.Stat(path); err == nil && fi.Mode().Perm()&0o004 == 0 {
 		return 0o600
@@ -103,7 +103,7 @@ func confMode(path string) uint32 {
 	return 0o644
 }
 
-// rel is the path below a folder of slurm.conf, "" for none.
+// rel returns the path below a directory of slurm.conf, "" if there is none.
 func (m *maker) rel(path string) string {
 	for _, dir := range m.dirs {
 		if name, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(name) && name != "." {
@@ -119,13 +119,13 @@ func (m *maker) add(path string, mode uint32, data []byte) {
 	}
 	name := m.rel(path)
 	if len(m.out.Files) == 0 {
-		name = "slurm.conf" // however it is called here: commands look for that name
+		name = "slurm.conf" // whatever its name here: commands look for that name
 	}
 	if name == "" || m.names[name] || strings.HasPrefix(name, elsewhere+"/") {
 		name = filepath.Join(elsewhere, path)
 	}
 	m.names[name] = true
-	// Beside a slurm.conf that is a link, files are found in two folders; on a host there is one.
+	// If slurm.conf is a link, files are in two directories here; a host has one.
 	if len(m.dirs) > 1 && m.rel(path) != "" {
 		path = filepath.Join(m.dirs[0], m.rel(path))
 	}
@@ -134,7 +134,7 @@ func (m *maker) add(path string, mode uint32, data []byte) {
 	m.size += len(data)
 }
 
-// program adds the files of one that lies below the folder of slurm.conf. Others are every host's own.
+// program adds the files of a program below the directory of slurm.conf. All others are each host's own.
 func (m *maker) program(p Program) error {
 	if m.rel(p.Path) == "" {
 		return nil
@@ -158,7 +158,7 @@ func (m *maker) program(p Program) error {
 	return errors.Join(errs...)
 }
 
-// read gives a program that nobody but root and the owners can have changed: it runs as root on the hosts.
+// read returns a program that only root and the owners can have changed: it runs as root on the hosts.
 func (m *maker) read(path string) (data []byte, mode uint32, err error) {
 	real, err := trusted.Path(path, m.owners...)
 	if err != nil {

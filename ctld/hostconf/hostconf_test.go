@@ -77,8 +77,8 @@ func listing(b *pb.ConfigurationBundle) map[string]string {
 	return all
 }
 
-// TestMake: a host gets the files that were read, and the programs that lie below their folder. What users may not read here they may not
-// read there.
+// TestMake: a host gets the files that were read, and the programs below their folder. A file that users may not read here is not readable
+// for them there.
 func TestMake(t *testing.T) {
 	f := newFolder(t)
 	other := newFolder(t)
@@ -152,7 +152,7 @@ func TestMakeFaults(t *testing.T) {
 	}
 }
 
-// TestMakeBounds: programs that are too many together are left out, one by one; what cannot travel is an error.
+// TestMakeBounds: programs beyond the total size are left out one by one. Too many files are an error.
 func TestMakeBounds(t *testing.T) {
 	f := newFolder(t)
 	for i := range 4 {
@@ -173,7 +173,7 @@ func TestMakeBounds(t *testing.T) {
 	}
 }
 
-// TestCurrent: what is in force is signed once, and whoever waits learns of each change and of nothing else.
+// TestCurrent: the current bundle is signed once, and a waiter learns of each change and of nothing else.
 func TestCurrent(t *testing.T) {
 	signed := 0
 	c := NewCurrent(func(b []byte) ([]byte, []byte, error) {

@@ -1,14 +1,13 @@
-// Package jobcomp writes the job completion log (slurm.conf(5), JobCompType=jobcomp/filetxt): a line in the file
-// JobCompLoc for each attempt of a job that has ended.
+// Package jobcomp writes the job completion log (slurm.conf(5), JobCompType=jobcomp/filetxt): a line in the file JobCompLoc for each
+// attempt of a job that has ended.
 //
-// Lines follow from the events of a commit, so nothing is written that could be taken back. The writer of the state only
-// queues them; a goroutine opens the file, appends and closes it, so that logrotate may move it away at any time.
+// Lines follow from the events of a commit, so no line can become untrue. The writer of the state only queues them; a goroutine opens the
+// file, appends and closes it, so that logrotate may move it away at any time.
 //
-// After a crash, Run looks for jobs that ended since the last line known to be written (the mark, a file in the state's
-// directory) or shortly before it, and writes those whose line is neither at the end of the file nor of the one that was
-// rotated last. So each end is written once, with two exceptions around a crash: the end of an attempt that was requeued
-// then, or that its node reported more than ten minutes late, is missing; and a line is written twice if its file was
-// moved elsewhere than to JobCompLoc.1 within these ten minutes.
+// After a crash, Run looks for jobs that ended since the last line known to be written (the mark, a file in the state's directory) or
+// shortly before it, and writes those whose line is neither at the end of the file nor of the one that was rotated last. So each end is
+// written once, with two exceptions around a crash: the end of an attempt that was requeued then, or that its node reported more than ten
+// minutes late, is missing; and a line is written twice if its file was moved elsewhere than to JobCompLoc.1 within these ten minutes.
 package jobcomp
 
 import (
@@ -31,14 +30,14 @@ import (
 
 const (
 	queueSize = 100_000          // ends that may wait for a slow disk
-	margin    = 10 * time.Minute // ends are not committed in the order of their times: a node reports when it can
-	tailBytes = 16 << 20         // of each file that is looked through at the start
+	margin    = 10 * time.Minute // ends are not committed in the order of their times: nodes report them when they can
+	tailBytes = 16 << 20         // of each file, read at startup
 	retryIn   = 5 * time.Second  // after the file could not be written
-	fileMode  = 0o644            // as Slurm's
+	fileMode  = 0o644            // like Slurm's
 	maxBatch  = 1000
 )
 
-// Settings are what slurm.conf says. Path "" is none: nothing is written.
+// Settings are settings of slurm.conf. With Path "" nothing is written.
 type Settings struct {
 	Path    string
 	Cluster string
@@ -52,8 +51,8 @@ type Log struct {
 	log      *slog.Logger
 	queue    chan *pb.JobRecord
 	dropped  atomic.Uint64
-	latest   int64 // highest EndNs that is written
-	// caught are the ends that catchUp has seen to: those among them that were committed since the start are in the queue, too.
+	latest   int64 // highest EndNs written
+	// caught are the ends that catchUp has handled: those committed since the start are in the queue too.
 	caught map[end]bool
 }
 
@@ -65,13 +64,13 @@ type end struct {
 
 func endOf(j *pb.JobRecord) end { return end{j.Id, j.Restarts, j.EndNs} }
 
-// New makes a Log; dir is the state's folder.
+// New makes a Log; dir is the state's directory.
 func New(dir string, settings func() Settings, view func() *state.View, log *slog.Logger) *Log {
 	return &Log{settings: settings, view: view, mark: filepath.Join(dir, "jobcomp.mark"), log: log,
 		queue: make(chan *pb.JobRecord, queueSize)}
 }
 
-// Changed queues the attempts that have ended with a commit. It does not block.
+// Changed queues the attempts that ended with a commit. It does not block.
 func (l *Log) Changed(c state.Change) {
 	for _, e := range c.Events {
 		switch e := e.(type) {
@@ -99,7 +98,7 @@ func (l *Log) put(j *pb.JobRecord) {
 	}
 }
 
-// Run writes what is missing, and then what is queued. What is queued when ctx ends is written, too.
+// Run writes missing lines, and then queued ones, including those that are queued when ctx ends.
 func (l *Log) Run(ctx context.Context) {
 	l.catchUp(ctx)
 	for {
@@ -148,7 +147,7 @@ func (l *Log) insist(ctx context.Context, batch []*pb.JobRecord) {
 	}
 }
 
-// write appends the lines of a batch by one system call, and moves the mark.
+// write appends the lines of a batch with one system call, and moves the mark.
 func (l *Log) write(batch []*pb.JobRecord) error {
 	s := l.settings()
 	batch = slices.DeleteFunc(slices.Clone(batch), func(j *pb.JobRecord) bool { return l.caught[endOf(j)] })
@@ -169,7 +168,7 @@ func (l *Log) write(batch []*pb.JobRecord) error {
 	failpoint.Hit("jobcomp.before")
 	size, _ := f.Seek(0, io.SeekEnd)
 	if _, err := f.WriteString(text.String()); err != nil {
-		_ = f.Truncate(size) // no half lines: the batch comes again
+		_ = f.Truncate(size) // no partial lines: the batch is repeated
 		return err
 	}
 	failpoint.Hit("jobcomp.written")
@@ -181,11 +180,11 @@ func (l *Log) setMark() error {
 	return program.Replace(l.mark, strconv.AppendInt(nil, l.latest, 10))
 }
 
-// catchUp writes the ends that an earlier controller has committed and not written. Without a mark there was none with such a log.
+// catchUp writes the ends that an earlier controller has committed and not written. Without a mark there was no controller with such a log.
 func (l *Log) catchUp(ctx context.Context) {
 	s := l.settings()
 	if s.Path == "" {
-		_ = os.Remove(l.mark) // what ends without a log is not made up for
+		_ = os.Remove(l.mark) // ends without a log are not written later
 		return
 	}
 	b, err := os.ReadFile(l.mark)
@@ -200,12 +199,12 @@ func (l *Log) catchUp(ctx context.Context) {
 		}
 		return
 	}
-	if mark > time.Now().UnixNano() { // by a clock that was ahead: nothing says what has been written since, but the log itself
+	if mark > time.Now().UnixNano() { // set by a fast clock: only the log itself shows what has been written since
 		mark = 0
 	}
 	l.latest = mark
 	written := map[string]bool{}
-	for _, path := range []string{s.Path + ".1", s.Path} { // logrotate may have been there
+	for _, path := range []string{s.Path + ".1", s.Path} { // logrotate may have run
 		for l := range strings.Lines(readTail(path)) {
 			written[l] = true
 		}
@@ -227,7 +226,7 @@ func (l *Log) catchUp(ctx context.Context) {
 	}
 }
 
-// readTail is the end of the file, "" when it is not there.
+// readTail returns the end of the file, "" when it does not exist.
 func readTail(path string) string {
 	f, err := os.Open(path)
 	if err != nil {

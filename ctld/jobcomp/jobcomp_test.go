@@ -32,7 +32,7 @@ func base(t *testing.T, id uint32, submit, start, end string) *pb.JobRecord {
 		Spec:  &pb.JobSpec{User: "root", Group: "root", Name: "wrap", WorkDir: "/tmp/effects-o", Account: "root", Qos: "normal"}}
 }
 
-// recorded are records of which a Slurm 22.05 wrote the lines of testdata.
+// recorded are the records whose lines in testdata were written by Slurm 22.05.
 func recorded(t *testing.T) []*pb.JobRecord {
 	task := base(t, 100005, "11:53:44", "11:53:44", "11:53:44")
 	task.State, task.StateFlags, task.ExitStatus, task.NodeList = pb.JobState_JOB_FAILED, pb.JobRequeued, 11<<8, "n2" // RequeueExitHold

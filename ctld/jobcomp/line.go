@@ -11,14 +11,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// line is what jobcomp/filetxt of a Slurm 22.05 writes of an attempt that has ended, newline included. Values stand as they are, blanks in
-// a job's name too; what would break the line is left out of names when a job is submitted.
+// line formats an ended attempt as jobcomp/filetxt of Slurm 22.05 does, newline included. Values are not quoted, not even blanks in a job's
+// name; characters that would break the line are refused at submission.
 func line(j *pb.JobRecord, cluster string) string {
 	spec := j.GetSpec()
 	var b strings.Builder
 	put := func(key, value string) { b.WriteString(key + "=" + value + " ") }
 	nodes, nodeCount, cpus, tres := j.NodeList, j.NumNodes, j.NumCpus, j.AllocTres
-	if len(j.Alloc) == 0 { // it has never had any
+	if len(j.Alloc) == 0 { // it never had any
 		nodes, nodeCount, cpus, tres = "(null)", 0, 0, j.ReqTres
 	}
 	put("JobId", strconv.FormatUint(uint64(j.Id), 10))
@@ -52,7 +52,7 @@ func line(j *pb.JobRecord, cluster string) string {
 	return b.String()
 }
 
-// stateName is the base state; of an attempt that was requeued PENDING, which it is by then in Slurm.
+// stateName returns the base state; for a requeued attempt PENDING, which is its state in Slurm by then.
 func stateName(j *pb.JobRecord) string {
 	if j.StateFlags&pb.JobRequeued != 0 && !j.State.Terminal() {
 		return "PENDING"
@@ -60,7 +60,7 @@ func stateName(j *pb.JobRecord) string {
 	return state.StateName(j)
 }
 
-// shownStatus is 0:0 for what was told to stop: its signal stands with the step that got it.
+// shownStatus returns 0:0 for a job that was told to stop: the signal is shown with the step that got it.
 func shownStatus(j *pb.JobRecord) uint32 {
 	if s := j.State; s != pb.JobState_JOB_FAILED && s != pb.JobState_JOB_OUT_OF_MEMORY && s != pb.JobState_JOB_COMPLETED {
 		return 0
@@ -70,7 +70,7 @@ func shownStatus(j *pb.JobRecord) uint32 {
 
 func exitCode(status uint32) string { return fmt.Sprintf("%d:%d", status>>8&0xff, status&0x7f) }
 
-// timeLimit is in minutes, rounded up.
+// timeLimit formats a limit in minutes, rounded up.
 func timeLimit(s uint32) string {
 	if s == pb.Unlimited {
 		return "UNLIMITED"

@@ -6,13 +6,13 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// field is one of job_desc: get gives a string, a float64 or nil; set takes the same, and is nil where a script may only read.
+// field is a field of job_desc: get returns a string, a float64 or nil; set takes the same, and is nil for a read-only field.
 type field struct {
 	get func(*pb.JobSpec) any
 	set func(*pb.JobSpec, any) error
 }
 
-// fields are those of job_desc that there are here. Writing another changes nothing and is logged, as with Slurm.
+// fields are the supported fields of job_desc. Writing another one has no effect and is logged, as with Slurm.
 var fields = map[string]field{
 	"account":           text(func(s *pb.JobSpec) *string { return &s.Account }),
 	"admin_comment":     text(func(s *pb.JobSpec) *string { return &s.AdminComment }),
@@ -101,7 +101,7 @@ func text(of func(*pb.JobSpec) *string) field {
 	}}
 }
 
-// whole reads a number that is not negative; unset is true for what stands for none.
+// whole reads a non-negative number; unset is true for Slurm's values for "not set".
 func whole(v any) (n uint64, unset bool, err error) {
 	f, ok := v.(float64)
 	switch {

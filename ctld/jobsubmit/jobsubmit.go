@@ -1,16 +1,14 @@
-// Package jobsubmit runs a site's job_submit.lua for each submission and each update of a job (slurm.conf(5),
-// JobSubmitPlugins=lua).
+// Package jobsubmit runs a site's job_submit.lua for each submission and each update of a job (slurm.conf(5), JobSubmitPlugins=lua).
 //
-// The script runs in child processes of the controller, each of which serves one call after another over its standard
-// input and output. Users take turns at them by time (Turn). Within the controller a script that never ends could be
-// stopped, but not one that takes all memory: gopher-lua has no limit for that. A script that takes longer than half of
-// MessageTimeout, or more than a gigabyte of memory, costs its job a refusal and its process its life; the next call
-// starts a new one. The script is the administrator's, so it has all of Lua, os and io included, as with Slurm, and runs
-// as the controller does.
+// The script runs in child processes of the controller, each of which serves one call after another over its standard input and output.
+// Users take turns at them by time (Turn). Inside the controller a script that never ends could be stopped, but not one that takes all
+// memory: gopher-lua has no limit for that. If a script takes longer than half of MessageTimeout, or more than a gigabyte of memory, its
+// job is refused and its process killed; the next call starts a new one. The script is the administrator's, so it has all of Lua, os and io
+// included, as with Slurm, and runs as the controller does.
 //
-// It is loaded again when the file changes; if it is faulty then, the previous one stays in use. Its changes are checked
-// as if the user had asked for them. A fault of the script while it runs refuses the job, where Slurm 22.05 accepts it:
-// a limit that a site relies on must not depend on the absence of mistakes.
+// It is reloaded when the file changes; if the new one is faulty, the previous one stays in use. Its changes are checked as if the user had
+// made them. A runtime fault of the script refuses the job, where Slurm 22.05 accepts it: a limit that a site relies on must not depend on
+// the absence of mistakes.
 package jobsubmit
 
 import (
@@ -34,19 +32,19 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Turn has a call wait for its turn, and gives what ends it.
+// Turn waits for a call's turn, and returns the function that ends it.
 type Turn func(ctx context.Context) (leave func(), err error)
 
 // Plugin is the script. Its methods may be called by any goroutine.
 type Plugin struct {
 	script  string
-	command []string // that starts a worker, without the script
+	command []string // starts a worker, without the script
 	turn    Turn
 	log     *slog.Logger
-	said    *logfile.Seldom // lines that come with requests
+	said    *logfile.Seldom // limits lines that requests cause
 	limit   atomic.Int64    // time for a call
 
-	workers chan *process // those that no call has; nil: to be started
+	workers chan *process // idle ones; nil: to be started
 }
 
 // process is a worker that has loaded the script.
@@ -57,7 +55,7 @@ type process struct {
 	dec *json.Decoder
 }
 
-// New makes a Plugin with so many processes. command starts a worker (Worker) when the script's path is added.
+// New makes a Plugin with the given number of processes. command starts a worker (Worker) when the script's path is appended.
 func New(script string, command []string, processes int, turn Turn, log *slog.Logger) *Plugin {
 	p := &Plugin{script: script, command: command, turn: turn, log: log, said: logfile.NewSeldom(time.Minute),
 		workers: make(chan *process, processes)}
@@ -68,12 +66,12 @@ func New(script string, command []string, processes int, turn Turn, log *slog.Lo
 	return p
 }
 
-// SetMessageTimeout bounds what a call takes, so that one that waits for another is answered in time.
+// SetMessageTimeout bounds the time of a call, so that one that waits for another is answered in time.
 func (p *Plugin) SetMessageTimeout(seconds int64) {
 	p.limit.Store(max(seconds, 2) * int64(time.Second) / 2)
 }
 
-// Check has all processes load the script: with one that cannot be loaded a controller does not start.
+// Check has all processes load the script: a controller does not start with a script that cannot be loaded.
 func (p *Plugin) Check() error {
 	var errs []error
 	for range cap(p.workers) {
@@ -92,7 +90,7 @@ func (p *Plugin) Close() {
 	}
 }
 
-// ready starts a worker unless there is one. With an error there is none.
+// ready starts a worker unless there is one. After an error there is none.
 func (p *Plugin) ready(w *process) (*process, error) {
 	if w != nil {
 		return w, nil
@@ -118,7 +116,7 @@ func (p *Plugin) ready(w *process) (*process, error) {
 	return w, nil
 }
 
-// answer sends a request, or none, and waits for the answer. After an error the worker is of no use.
+// answer sends a request, if any, and waits for the answer. After an error the worker is useless.
 func (w *process) answer(q *request, limit time.Duration) (r reply, err error) {
 	t := time.AfterFunc(limit, func() { _ = w.cmd.Process.Kill() })
 	if q != nil {
@@ -144,7 +142,7 @@ func (w *process) kill() {
 	}
 }
 
-// tell writes what the script has logged.
+// tell logs the script's lines.
 func (p *Plugin) tell(lines []said) {
 	for _, l := range lines {
 		level := map[string]slog.Level{"error": slog.LevelError, "debug": slog.LevelDebug}[l.Level]
@@ -152,14 +150,14 @@ func (p *Plugin) tell(lines []said) {
 	}
 }
 
-// ask has the script's function answer.
+// ask calls the script's function.
 func (p *Plugin) ask(ctx context.Context, q *request) (reply, *pb.Problem) {
 	leave, err := p.turn(ctx)
 	if err != nil {
 		return reply{}, pb.NewProblem(pb.CodeRateLimited, "the caller has gone")
 	}
 	defer leave()
-	w, err := p.ready(<-p.workers) // for operators, who have no turns, one call's time at most
+	w, err := p.ready(<-p.workers) // operators, who have no turns, wait for at most one call
 	var r reply
 	if err == nil {
 		if r, err = w.answer(q, time.Duration(p.limit.Load())); err != nil {
@@ -183,7 +181,7 @@ func (p *Plugin) ask(ctx context.Context, q *request) (reply, *pb.Problem) {
 	return r, nil
 }
 
-// Submit has slurm_job_submit look at a submission, and puts what it has changed into r. The lines are for the user.
+// Submit has slurm_job_submit check a submission, and applies its changes to r. The lines are for the user.
 func (p *Plugin) Submit(ctx context.Context, v *state.View, r *pb.SubmitRequest) (user []string, refusal *pb.Problem) {
 	q := &request{Function: "slurm_job_submit", UID: r.Spec.Uid, Cluster: v.Settings.Cluster, Parts: partitions(v), Desc: map[string]any{},
 		Env: map[string]string{}}
@@ -207,7 +205,7 @@ func (p *Plugin) Submit(ctx context.Context, v *state.View, r *pb.SubmitRequest)
 	return out.User, p.apply(r, &out)
 }
 
-// refused is the refusal of a return code that is not SUCCESS: an error of Slurm's by its number, else an unspecified one.
+// refused converts a return code other than SUCCESS to a refusal: Slurm's error with that number, or an unspecified one.
 func refused(rc float64, user []string) *pb.Problem {
 	if rc == 0 {
 		return nil
@@ -267,7 +265,7 @@ func has[V any](m map[string]V, key string) bool {
 	return ok
 }
 
-// partitions are part_list of the script.
+// partitions returns part_list for the script.
 func partitions(v *state.View) map[string]map[string]any {
 	out := map[string]map[string]any{}
 	for _, p := range v.Partitions() {

@@ -94,7 +94,7 @@ func TestSubmit(t *testing.T) {
 	}
 }
 
-// TestReturnCodes: numbers of Slurm's errors have its words, what is no number is success, as in Slurm.
+// TestReturnCodes: the number of a Slurm error gives Slurm's text; a return value that is not a number is success, as in Slurm.
 func TestReturnCodes(t *testing.T) {
 	for code, want := range map[string]pb.Code{"slurm.ERROR": pb.CodeSubmitPlugin,
 		"slurm.ESLURM_INVALID_TIME_LIMIT": pb.CodeInvalidTimeLimit, "12345": pb.CodeSubmitPlugin, "nil": 0, "'x'": 0} {

@@ -10,7 +10,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// updated are the keys of scontrol update that a script sees as fields of job_desc, and may change. It sees those alone that are given.
+// updated are the keys of scontrol update that a script sees as fields of job_desc, and may change. It only sees those that are given.
 var updated = map[string]string{
 	"account": "account", "admincomment": "admin_comment", "comment": "comment", "dependency": "dependency", "features": "features",
 	"gres":    "gres",
@@ -20,14 +20,14 @@ var updated = map[string]string{
 	"extra":    "extra",
 	"numtasks": "num_tasks", "numcpus": "min_cpus", "numnodes": "min_nodes", "reqnodelist": "req_nodes", "excnodelist": "exc_nodes",
 	"requeue": "requeue",
-	// Other names of the same, and the rest of what a site may want to bound.
+	// Synonyms, and other keys that a site may want to limit.
 	"trespernode": "gres", "nodelist": "req_nodes", "reqnodes": "req_nodes", "reservation": "reservation", "reqprocs": "min_cpus",
 	"tresperjob": "tres_per_job", "trespertask": "tres_per_task", "trespersocket": "tres_per_socket", "cpuspertask": "cpus_per_task",
 	"minmemorynode": "pn_min_memory", "minmemorycpu": "pn_min_memory_per_cpu", "starttime": "begin_time", "deadline": "deadline",
 }
 
-// Modify has slurm_job_modify look at an update, once for each job that it names, and gives the keys as it leaves them for the first. It
-// is refused when it is for one of them. ids are as typed.
+// Modify has slurm_job_modify check an update, once for each job that it names, and returns the keys as changed for the first one. The
+// update is refused if it is refused for one of them. ids are as typed.
 func (p *Plugin) Modify(ctx context.Context, v *state.View, uid uint32, ids []string, set []*pb.KeyValue) ([]*pb.KeyValue, *pb.Problem) {
 	if len(ids) > maxJobs {
 		return nil, pb.NewProblem(pb.CodeInvalidSpec, "%d jobs in one update, at most %d where job_submit.lua looks at updates",
@@ -50,10 +50,10 @@ func (p *Plugin) Modify(ctx context.Context, v *state.View, uid uint32, ids []st
 	return changed, nil
 }
 
-// maxJobs bounds how often one update calls the script.
+// maxJobs bounds the calls of the script for one update.
 const maxJobs = 64
 
-// absolute gives the limit that an increment of a time limit comes to: a script compares limits.
+// absolute converts an increment of a time limit to the resulting limit: a script compares limits.
 func absolute(v *state.View, ids []string, set []*pb.KeyValue) ([]*pb.KeyValue, *pb.Problem) {
 	out := append([]*pb.KeyValue{}, set...)
 	for i, kv := range out {
@@ -76,7 +76,7 @@ func absolute(v *state.View, ids []string, set []*pb.KeyValue) ([]*pb.KeyValue, 
 	return out, nil
 }
 
-// modify is one call of the script, about the job that the first id names.
+// modify calls the script once, for the job that the first id names.
 func (p *Plugin) modify(ctx context.Context, v *state.View, uid uint32, ids []string, set []*pb.KeyValue) ([]*pb.KeyValue, *pb.Problem) {
 	q := &request{Function: "slurm_job_modify", UID: uid, Cluster: v.Settings.Cluster, Parts: partitions(v), Desc: map[string]any{},
 		Record: record(v, ids)}
@@ -112,7 +112,7 @@ func (p *Plugin) modify(ctx context.Context, v *state.View, uid uint32, ids []st
 	return now, nil
 }
 
-// described is a value as job_desc has it.
+// described converts a value to job_desc's form.
 func described(name, value string) any {
 	switch name {
 	case "time_limit", "time_min":
@@ -133,7 +133,7 @@ func described(name, value string) any {
 	return value
 }
 
-// keyValue is the value of a key of scontrol update for what a script has set.
+// keyValue converts a value set by a script to a value of scontrol update.
 func keyValue(name string, v any) (string, bool) {
 	if keyFor(name) == "" {
 		return "", false
@@ -164,7 +164,7 @@ func keyFor(name string) string {
 	return ""
 }
 
-// named is the job that the first id names, nil when there is none.
+// named returns the job that the first id names, nil when there is none.
 func named(v *state.View, ids []string) *pb.JobRecord {
 	if len(ids) == 0 {
 		return nil
@@ -177,7 +177,7 @@ func named(v *state.View, ids []string) *pb.JobRecord {
 	return v.Jobs.Get(uint32(id))
 }
 
-// record is job_rec: the job that the first id names.
+// record returns job_rec: the job that the first id names.
 func record(v *state.View, ids []string) map[string]any {
 	rec := map[string]any{}
 	j := named(v, ids)

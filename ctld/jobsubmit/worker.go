@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workerMemory bounds the worker's data, in bytes; the script's share of it is what its tables and texts take.
+// workerMemory bounds the worker's data, in bytes, including the script's tables and texts.
 const workerMemory = 1 << 30
 
-// maxReply bounds what a script may say to a user and to the log, in lines each.
+// maxSaid bounds the lines that a script may write to the user, and to the log.
 const maxSaid = 100
 
 // request is one call of a function of the script.
@@ -35,26 +35,26 @@ type request struct {
 	Limit    time.Duration             `json:"limit"` // that the caller waits
 }
 
-// reply is what came of it. Desc and Env have what the script has changed, with null for what it has removed.
+// reply is the result. Desc and Env contain the script's changes, with null for what it has removed.
 type reply struct {
 	RC    float64            `json:"rc"`
 	Desc  map[string]any     `json:"desc"`
 	Env   map[string]*string `json:"env"`
 	User  []string           `json:"user"`
 	Log   []said             `json:"log"`
-	Fault string             `json:"fault"` // of the script; it was not carried out to its end
+	Fault string             `json:"fault"` // of the script, which did not finish
 }
 
 type said struct{ Level, Text string }
 
-// Worker is the program of the worker process: it loads the script and answers requests until its input ends. The first answer is about
-// loading.
+// Worker is the main function of the worker process: it loads the script and answers requests until its input ends. The first answer is
+// about loading.
 func Worker(script string) int {
 	debug.SetMemoryLimit(workerMemory / 2)
 	_ = unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: workerMemory, Max: workerMemory})
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
-	if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil { // print and io.write are not for the protocol
+	if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil { // print and io.write must not disturb the protocol
 		os.Stdout = null
 	}
 	w := &worker{script: script}
@@ -71,7 +71,7 @@ func Worker(script string) int {
 			fmt.Fprintln(os.Stderr, "job_submit:", err)
 			return 1
 		}
-		late := time.AfterFunc(2*r.Limit, func() { os.Exit(1) }) // of a controller that was killed itself
+		late := time.AfterFunc(2*r.Limit, func() { os.Exit(1) }) // in case the controller itself was killed
 		w.out = reply{}
 		w.reload()
 		w.call(&r)
@@ -92,12 +92,12 @@ type worker struct {
 func (w *worker) fileStamp() string {
 	info, err := os.Stat(w.script)
 	if err != nil {
-		return "" // it was removed: the script that is loaded goes on
+		return "" // removed: the loaded script stays
 	}
 	return fmt.Sprint(info.ModTime().UnixNano(), info.Size())
 }
 
-// reload loads the script again when it has changed. One with a fault is logged, and the one before it goes on, as with Slurm.
+// reload reloads the script when it has changed. A faulty one is logged, and the previous one stays, as with Slurm.
 func (w *worker) reload() {
 	if s := w.fileStamp(); s != "" && s != w.stamp {
 		w.load()
@@ -142,7 +142,7 @@ func (w *worker) say(level, text string) {
 	}
 }
 
-// call runs one of the script's functions and notes what it has changed.
+// call runs one of the script's functions and notes its changes.
 func (w *worker) call(r *request) {
 	l := w.state
 	if m, ok := l.GetGlobal("slurm").(*lua.LTable); ok {
@@ -170,13 +170,13 @@ func (w *worker) call(r *request) {
 	l.Pop(1)
 	n, ok := rc.(lua.LNumber)
 	if !ok {
-		w.say("info", w.script+": non-numeric return code") // which is success, in Slurm
+		w.say("info", w.script+": non-numeric return code") // counts as success, as in Slurm
 	}
 	w.out.RC = float64(n)
 	w.changes(r, desc)
 }
 
-// changes compares what the script leaves of the job's description with what it was given.
+// changes compares the job's description after the script with the one before.
 func (w *worker) changes(r *request, desc *lua.LTable) {
 	w.out.Desc, w.out.Env = map[string]any{}, map[string]*string{}
 	now := map[string]any{}
@@ -238,7 +238,7 @@ func toTable(l *lua.LState, fields map[string]any) *lua.LTable {
 	return t
 }
 
-// module is the table slurm: constants, and functions to log, to speak to the user, and to read a time.
+// module makes the table slurm: constants, and functions to log, to write to the user, and to parse a time.
 func (w *worker) module(l *lua.LState) *lua.LTable {
 	m := l.NewTable()
 	for name, v := range constants {
@@ -278,7 +278,7 @@ func (w *worker) module(l *lua.LState) *lua.LTable {
 	return m
 }
 
-// formatted is string.format of a call's arguments, as in Slurm. One argument is a format as well.
+// formatted applies string.format to a call's arguments, as in Slurm. A single argument is also a format.
 func formatted(l *lua.LState) string {
 	format, ok := l.GetField(l.GetGlobal("string"), "format").(*lua.LFunction)
 	if !ok {
@@ -288,7 +288,7 @@ func formatted(l *lua.LState) string {
 	for i := range args {
 		args[i] = l.Get(i + 1)
 	}
-	if len(args) > 0 { // %u is C's, and not every Lua's
+	if len(args) > 0 { // %u is C's, and not in every Lua
 		if s, ok := args[0].(lua.LString); ok {
 			args[0] = lua.LString(strings.ReplaceAll(string(s), "%u", "%d"))
 		}
@@ -303,7 +303,7 @@ func formatted(l *lua.LState) string {
 	return text[:min(len(text), 4096)]
 }
 
-// Values that Slurm has for what is not set.
+// Slurm's values for "not set" and the like.
 const (
 	noVal    = 4294967294
 	noVal16  = 65534

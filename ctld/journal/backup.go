@@ -38,9 +38,9 @@ func backupFiles(dir string) ([]string, error) {
 	return names, nil
 }
 
-// BackupNow writes a backup file, reads it back from the disk in full, and only then gives it its name. It returns its path, or that
-// of the newest backup if nothing was committed since. It refuses with ErrNoSpace to take what the reserve of the database may need.
-// Commits go on meanwhile.
+// BackupNow writes a backup file, reads it back from the disk in full, and only then gives it its name. It returns its path, or that of the
+// newest backup if nothing was committed since. It returns ErrNoSpace rather than take space that the database's reserve may need. Commits
+// go on meanwhile.
 func (s *Bolt) BackupNow() (path string, err error) {
 	s.backups.Lock()
 	defer s.backups.Unlock()
@@ -67,7 +67,7 @@ func (s *Bolt) BackupNow() (path string, err error) {
 	var r report
 	if err = s.copyTo(f); err == nil {
 		if err = f.Sync(); err == nil {
-			_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // what is read back should come from the disk
+			_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // so that the check reads from the disk
 			r, err = verify(tmp, nil)
 		}
 	}
@@ -84,7 +84,7 @@ func (s *Bolt) BackupNow() (path string, err error) {
 	return path, nil
 }
 
-// copyTo writes a copy: page by page as a rule, and row by row where much of the database is free.
+// copyTo writes a copy: normally page by page, but row by row where much of the database is free.
 func (s *Bolt) copyTo(f *os.File) error {
 	if s.byPage() {
 		_, err := s.Backup(f)
@@ -101,10 +101,10 @@ func (s *Bolt) copyTo(f *os.File) error {
 
 func (s *Bolt) byPage() bool { return s.live.Load() > s.Size()/3*2 }
 
-// copySlack bounds what a copy has of free pages. Each transaction of it may rewrite the last four rows of the one before.
+// copySlack bounds the free pages in a copy. Each of its transactions may rewrite the last four rows of the previous one.
 const copySlack = 4 * 4 << 20
 
-// backupBytes is how large a backup made now would be, at most: page by page the free ones are copied too.
+// backupBytes is the maximum size of a backup made now: a copy by page includes the free pages.
 func (s *Bolt) backupBytes() int64 {
 	if s.byPage() {
 		return s.Size()
@@ -113,7 +113,7 @@ func (s *Bolt) backupBytes() int64 {
 	return live + min(live, copySlack)
 }
 
-// compact writes the rows of src, of one moment, into the empty file at path. It does not sync it.
+// compact writes a consistent copy of the rows of src into the empty file at path. It does not sync it.
 func compact(path string, src *bbolt.DB) error {
 	dst, _, err := openBolt(path, 0)
 	if err != nil {
@@ -123,8 +123,8 @@ func compact(path string, src *bbolt.DB) error {
 	return errors.Join(src.View(func(tx *bbolt.Tx) error { return copyRows(dst, tx) }), dst.Close())
 }
 
-// copyRows commits a few MiB at a time. bbolt.Compact does the same, but ends the transaction it reads in before it writes the last rows:
-// by then their pages may have been used again.
+// copyRows commits a few MiB at a time. bbolt.Compact does too, but ends its read transaction before it writes the last rows, whose pages
+// may be reused by then.
 func copyRows(dst *bbolt.DB, src *bbolt.Tx) error {
 	return src.ForEach(func(name []byte, from *bbolt.Bucket) error {
 		rows := from.Cursor()
@@ -151,8 +151,8 @@ func copyRows(dst *bbolt.DB, src *bbolt.Tx) error {
 	})
 }
 
-// LastBackup is when a backup was last found to hold everything; before the first of this process, when the newest file was written. It is
-// the zero time when there is none.
+// LastBackup returns the time when a backup was last found complete; before the first one of this process, the time when the newest file
+// was written. It is the zero time when there is none.
 func (s *Bolt) LastBackup() time.Time {
 	if at := s.backed.Load(); at != 0 {
 		return time.Unix(0, at)
@@ -183,7 +183,7 @@ func (s *Bolt) unchanged() string {
 func (s *Bolt) roomForBackup(dir string) error {
 	free, err := available(dir)
 	if err != nil {
-		return nil // writing will tell
+		return nil // writing will show it
 	}
 	if need := s.backupBytes() + s.opts.ReserveBytes; free < need {
 		return fmt.Errorf("cannot back up %s: %d MiB are free, %d are needed: %w", s.path, free>>20, need>>20, ErrNoSpace)
@@ -191,8 +191,8 @@ func (s *Bolt) roomForBackup(dir string) error {
 	return nil
 }
 
-// RotateBackups deletes the oldest backups, and what interrupted ones left, so that keep (at least 1) remain; fewer where the older ones
-// take more than their share of the disk (withinShare).
+// RotateBackups deletes the oldest backups and the leftovers of interrupted ones, so that keep (at least 1) remain; fewer where the older
+// ones take more than their share of the disk (withinShare).
 func (s *Bolt) RotateBackups(keep int) error {
 	s.backups.Lock()
 	defer s.backups.Unlock()
@@ -216,14 +216,13 @@ func (s *Bolt) RotateBackups(keep int) error {
 	return errors.Join(errs...)
 }
 
-// What backups may take of the disk.
+// Limits of the disk space of backups.
 const (
 	backupShare = 8         // times the newest of them,
 	backupFloor = 256 << 20 // or this if it is more
 )
 
-// withinShare is how many of the newest backups, up to keep, take no more than their share together. Two count as long as the disk has
-// room for another.
+// withinShare returns how many of the newest backups, at most keep, fit in their share of the disk. The newest always does.
 func (s *Bolt) withinShare(names []string, keep int) int {
 	left := int64(backupFloor)
 	for i := range min(keep, len(names)) {

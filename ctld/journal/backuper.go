@@ -10,24 +10,23 @@ import (
 	"time"
 )
 
-// Backuper makes backups from time to time, and when the journal asks for one: because the redo log has become long, or because a commit
-// found no room. On a full disk a small fresh backup takes the place of the old ones and of the redo log. Its Run is the one goroutine it
-// needs.
+// Backuper makes backups periodically, and early when the journal asks for one: because the redo log has become long, or a commit found no
+// room. On a full disk a small fresh backup replaces the old ones and the redo log. Run is its only goroutine.
 type Backuper struct {
 	Store *Bolt
 	Every time.Duration // one hour if 0
-	// First is how long after Run begins the first one is due: a new cluster is soon covered, and a gap that a power cut left in the
-	// redo log soon closed. One minute if 0.
+	// First is the delay of the first backup after Run begins: it covers a new cluster soon, and closes a gap that a power cut left in the
+	// redo log. One minute if 0.
 	First time.Duration
-	// Retry is how soon after a full disk it can be asked again. Five seconds if 0: each refused submission asks.
+	// Retry is the pause after a full disk before another request is heard. Five seconds if 0: each refused submission makes a request.
 	Retry time.Duration
 	Keep  int // 8 if 0
 	Log   *slog.Logger
-	// Done, if not nil, is told of every attempt; tests wait for it.
+	// Done, if not nil, is called after every attempt; tests wait for it.
 	Done func(path string, err error)
 }
 
-// Run makes backups until ctx ends. It logs what fails and goes on.
+// Run makes backups until ctx ends. It logs failures and goes on.
 func (b *Backuper) Run(ctx context.Context) {
 	every, first, retry := cmpOr(b.Every, time.Hour), cmpOr(b.First, time.Minute), cmpOr(b.Retry, 5*time.Second)
 	timer, lull := time.NewTimer(min(first, every)), time.NewTimer(retry)
@@ -64,7 +63,7 @@ func cmpOr(d, def time.Duration) time.Duration {
 	return def
 }
 
-// once makes a backup, and says whether the disk has room for it, for another one and for the database.
+// once makes a backup, and reports whether the disk has room for it, for another one and for the database.
 func (b *Backuper) once() (roomy bool, err error) {
 	keep := b.Keep
 	if keep <= 0 {
@@ -103,8 +102,8 @@ func (b *Backuper) once() (roomy bool, err error) {
 	return roomy, err
 }
 
-// squeeze makes a backup where there is no room for one: first the older backups go, then the redo log, which guards against damage to the
-// database only, and with their room the database may shrink. The newest backup stays until there is another.
+// squeeze makes a backup where there is no room for one. It deletes the older backups first, then the redo log, which guards against damage
+// to the database only; with their room the database may shrink. The newest backup stays until there is another.
 func (s *Bolt) squeeze() (path string, err error) {
 	if err := s.RotateBackups(1); err != nil {
 		return "", err

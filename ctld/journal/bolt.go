@@ -26,10 +26,10 @@ type Options struct {
 	// MapBytes of address space are mapped from the start, so that a long backup never stops a commit that grows the database beyond
 	// its mapping; 16 GiB if 0. Address space is not memory.
 	MapBytes int
-	// RedoBytes is the length of the redo log since the last backup at which an early backup is asked for; 64 MiB if 0, and at least four
-	// times the database. At twice as much the log stops until there is one. Negative: no redo log, a restore ends with the last backup.
+	// RedoBytes is the length of the redo log at which it asks for an early backup; 64 MiB if 0, and at least four times the database. At
+	// twice that length the log stops until the next backup. Negative: no redo log, so a restore ends with the last backup.
 	RedoBytes int64
-	// RestoreCommand is what messages tell the administrator to type; "sluice-ctld restore --dir DIR" if empty.
+	// RestoreCommand is the command that messages suggest to the administrator; "sluice-ctld restore --dir DIR" if empty.
 	RestoreCommand string
 	Log            *slog.Logger
 	Now            func() time.Time // for the names of backups; time.Now if nil
@@ -70,24 +70,24 @@ type Bolt struct {
 	opts      Options
 	lock      *dirLock
 	ids       *idFile
-	db        atomic.Pointer[bbolt.DB] // changed under mu: by Shrink
+	db        atomic.Pointer[bbolt.DB] // Shrink changes it under mu
 
-	mu      sync.Mutex // one commit at a time; guards what follows
-	file    *os.File   // bbolt's own
+	mu      sync.Mutex // one commit at a time; guards the fields below
+	file    *os.File   // bbolt's descriptor
 	head    head
 	space   space
 	tight   tight
 	commits uint64
 	redo    redo
-	missed  *missed // what is committed while the database is copied; nil: it is not
+	missed  *missed // batches committed while the database is copied; nil: no copy is under way
 	most    atMost
 
-	wanted  chan struct{} // an early backup is asked for
+	wanted  chan struct{} // requests for an early backup
 	short   atomic.Bool   // a commit found no room since the last backup
 	backups sync.Mutex    // one backup or rotation at a time
 	used    atomic.Int64  // bytes
-	live    atomic.Int64  // of them, those that are not in free pages
-	backed  atomic.Int64  // when a backup was last made, or found to hold everything: nanoseconds since 1970
+	live    atomic.Int64  // of them, those not in free pages
+	backed  atomic.Int64  // when a backup was last made or found complete: nanoseconds since 1970
 	broken  atomic.Pointer[error]
 	closed  atomic.Bool
 }
@@ -97,10 +97,11 @@ var (
 	_ IDs   = (*Bolt)(nil)
 )
 
-// ClusterID is the random id that the cluster got when its state was first created.
+// ClusterID returns the random id that the cluster got when its state was first created.
 func (s *Bolt) ClusterID() string { return s.cluster }
 
-// Epoch counts the openings of this state; it grows over restores too, so it tells the attempts of one controller's life apart.
+// Epoch counts the openings of this state. It never goes back, not even with a restore, so it distinguishes the attempts of one
+// controller's life from another's.
 func (s *Bolt) Epoch() uint64 { return s.ids.epoch }
 
 // Generation implements Store.
@@ -151,7 +152,7 @@ func (s *Bolt) Commit(b Batch) error {
 	return nil
 }
 
-// log repeats the batch in the redo log; that it cannot is no reason to refuse the batch.
+// log repeats the batch in the redo log. A batch is not refused because the log failed.
 func (s *Bolt) log(b Batch) (undo func()) {
 	undo, err := s.redo.append(point{s.head.timeline, s.head.seq}, b, s.used.Load())
 	if err != nil {
@@ -176,7 +177,7 @@ func (s *Bolt) update(b Batch, next *head) (txid int, err error) {
 	return txid, err
 }
 
-// transact is bbolt's Update without its rollback after a panic: that one reads every page from a goroutine that nobody guards.
+// transact is bbolt's Update without its rollback after a panic: the rollback reads every page from an unguarded goroutine.
 func transact(db *bbolt.DB, fn func(*bbolt.Tx) error) error {
 	return guard(func() error {
 		tx, err := db.Begin(true)
@@ -226,8 +227,8 @@ func putHead(tx *bbolt.Tx, h *head) error {
 	return tx.Bucket([]byte(headName)).Put([]byte(headName), stored)
 }
 
-// failed decides what a failed commit means. A full disk before the meta page was written changed nothing; after anything else it is
-// not known what the disk holds, and only opening it anew can tell.
+// failed decides what a failed commit means. A full disk before the meta page was written changed nothing. After any other failure the
+// contents of the disk are unknown, and only opening it anew can tell.
 func (s *Bolt) failed(b Batch, txid int, err error) error {
 	err = noSpace(err)
 	if errors.Is(err, ErrNoSpace) && !s.metaMoved(txid) {
@@ -251,7 +252,7 @@ func (s *Bolt) metaMoved(txid int) bool {
 	return err != nil || m.txid >= uint64(txid)
 }
 
-// settle follows a commit: it notes what is in use and now and then lets go of mapped pages, which count as this process's memory.
+// settle follows a commit: it notes the bytes in use and now and then unmaps pages, which count as this process's memory.
 func (s *Bolt) settle() {
 	s.commits++
 	if m, _, err := s.metas(); err == nil {
@@ -277,7 +278,7 @@ func (s *Bolt) metas() (meta, int, error) {
 	return readMetas(s.file, info.Size(), true)
 }
 
-// dropPages unmaps what was read; the kernel's cache keeps it. The caller holds mu, so the mapping stays where it is.
+// dropPages unmaps pages that were read; the kernel's cache keeps them. The caller holds mu, so the mapping stays where it is.
 func (s *Bolt) dropPages() {
 	if n := s.used.Load(); n > 0 {
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, s.db.Load().Info().Data, uintptr(n), unix.MADV_DONTNEED)
@@ -291,7 +292,7 @@ func (s *Bolt) Load(row func(b Bucket, key, value []byte) error) (uint64, error)
 	if err := s.usable(); err != nil {
 		return 0, err
 	}
-	var stop error // of row: returned as it is
+	var stop error // returned by row, passed on as it is
 	err := guard(func() error {
 		return s.db.Load().View(func(tx *bbolt.Tx) error {
 			for b := Bucket(1); b <= lastBucket; b++ {
@@ -332,7 +333,7 @@ func loadBucket(tx *bbolt.Tx, b Bucket, want tally, row func(b Bucket, key, valu
 	return nil, nil
 }
 
-// view reads without mu. Where the database has been replaced by a smaller one meanwhile, it begins again with that.
+// view reads without mu. If a smaller database replaces this one meanwhile, it starts again with that one.
 func (s *Bolt) view(fn func(*bbolt.Tx) error) error {
 	for {
 		db := s.db.Load()
@@ -423,7 +424,7 @@ func (s *Bolt) Close() error {
 	return errors.Join(errs...)
 }
 
-// highestID is the highest job id among the rows that are written; 0 if there is none.
+// highestID returns the highest job id among the rows that are written; 0 if there is none.
 func highestID(rows []Row) uint32 {
 	var high uint32
 	for _, r := range rows {

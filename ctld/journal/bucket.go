@@ -36,7 +36,7 @@ type bucketInfo struct {
 	fill    float64
 }
 
-// Fill: buckets that grow at their end split nearly full, the others leave room to grow in place.
+// The fill percentage: buckets that grow at their end split nearly full, the others leave room to grow in place.
 var buckets = [lastBucket + 1]bucketInfo{
 	Meta:         {"meta", "setting", false, 0.7},
 	Jobs:         {"jobs", "job", true, 0.8},

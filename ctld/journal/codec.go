@@ -48,7 +48,7 @@ func seal(b Bucket, key, value []byte) (stored []byte, digest uint64) {
 	return stored, mix(b, c)
 }
 
-// unseal checks a stored value and returns the part that is the caller's, and the digest of its row.
+// unseal checks a stored value and returns the caller's part, and the digest of its row.
 func unseal(b Bucket, key, stored []byte) (value []byte, digest uint64, err error) {
 	if len(stored) < valueHeader {
 		return nil, 0, errShort
@@ -56,7 +56,7 @@ func unseal(b Bucket, key, stored []byte) (value []byte, digest uint64, err erro
 	value = stored[valueHeader:]
 	c := binary.LittleEndian.Uint32(stored[1:])
 	switch {
-	case stored[0] != valueVersion && c == checksum(b, key, value): // the sum takes version 1 for granted, so the byte was hit
+	case stored[0] != valueVersion && c == checksum(b, key, value): // the sum assumes version 1, so the version byte was damaged
 		return nil, 0, errChecksum
 	case stored[0] != valueVersion:
 		return nil, 0, errVersion
@@ -82,7 +82,7 @@ func mix(b Bucket, c uint32) uint64 {
 	return z ^ z>>31
 }
 
-// tally is what the head knows of a bucket: how many rows, and the sum of their digests modulo 2^64.
+// tally is the head's account of a bucket: the number of rows, and the sum of their digests modulo 2^64.
 type tally struct{ rows, sum uint64 }
 
 // head is the record that every commit rewrites.
@@ -94,7 +94,7 @@ type head struct {
 	// timeline is the epoch of the last restore: redo records of another timeline do not continue this state.
 	timeline   uint64
 	generation uint64 // raised by every restore
-	lost       []Span // what restores have taken back, oldest first; at most mostSpans
+	lost       []Span // commits that restores took back, oldest first; at most mostSpans
 	floor      uint32 // ids up to this one may be in use
 	tally      [lastBucket + 1]tally
 	newer      int // empty buckets of a newer version; not encoded

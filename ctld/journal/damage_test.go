@@ -141,7 +141,8 @@ func TestDamagedRowIsNamed(t *testing.T) {
 	}
 }
 
-// TestBitFlips flips bits anywhere in the file: what loads is right, what does not is explained. Nothing crashes.
+// TestBitFlips flips bits anywhere in the file. The database either loads with the right content or the error explains the damage. Nothing
+// crashes.
 func TestBitFlips(t *testing.T) {
 	dir, want := filled(t)
 	whole, err := os.ReadFile(dbPath(dir))
@@ -181,7 +182,7 @@ func TestBitFlips(t *testing.T) {
 	}
 }
 
-// TestStalePages puts an older version of each page back: what a disk does that lost one write.
+// TestStalePages puts back an older version of each page, as a disk does that lost one write.
 func TestStalePages(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, small)

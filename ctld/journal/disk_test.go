@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// script is what batch n of the writer holds; it depends on n alone.
+// script is the content of the writer's batch n; it depends on n alone.
 func script(n uint64) Batch {
 	rng := rand.New(rand.NewPCG(n, 7))
 	id := uint32(n)

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// ErrCrashed is what a Failing store answers after it crashed: the process that used it would be dead.
+// ErrCrashed is returned by a Failing store after its crash: the process that used it would be dead.
 var ErrCrashed = errors.New("the journal crashed, as planned")
 
-// Fault is what happens to one commit. The zero value lets it pass.
+// Fault is the fate of one commit. The zero value lets it pass.
 type Fault struct {
-	// Err is returned. With After unset nothing is written; with it the batch is written, and only the answer is lost.
+	// Err is returned. Without After nothing is written; with it the batch is written, and only the answer is lost.
 	Err   error
 	After bool
 	// Crash makes the store unusable from then on; Err may then be nil, and is ErrCrashed.
@@ -49,7 +49,7 @@ func at(n int, f Fault) Plan {
 	}
 }
 
-// Failing wraps a Store and makes chosen commits fail. After a crash its inner store is the disk that the next controller opens.
+// Failing wraps a Store and makes chosen commits fail. After a crash the inner store is the disk that the next controller opens.
 type Failing struct {
 	inner   Store
 	plan    Plan
@@ -63,10 +63,10 @@ var (
 	_ IDs   = (*Failing)(nil)
 )
 
-// NewFailing returns a store that passes everything to inner, but for what plan says.
+// NewFailing returns a store that passes everything to inner, except for the faults of plan.
 func NewFailing(inner Store, plan Plan) *Failing { return &Failing{inner: inner, plan: plan} }
 
-// Commits is how many commits were asked for.
+// Commits returns the number of calls of Commit.
 func (f *Failing) Commits() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeWhole writes a file so that after a crash it is there with this content, or not at all.
+// writeWhole writes a file so that after a crash it exists with this content, or not at all.
 func writeWhole(path string, mode os.FileMode, content []byte) error {
 	tmp := path + ".tmp"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
@@ -23,7 +23,7 @@ func writeWhole(path string, mode os.FileMode, content []byte) error {
 	return publish(f, path, err)
 }
 
-// publish syncs a temporary file, gives it its name and syncs the folder. On failure, or if err is set, it removes it.
+// publish syncs a temporary file, gives it its name and syncs the directory. On failure, or if err is set, it removes the file.
 func publish(f *os.File, path string, err error) error {
 	if err == nil {
 		err = f.Sync()
@@ -61,7 +61,7 @@ func fdatasync(f *os.File) error {
 	}
 }
 
-// noSpace marks an error that says that the disk or the quota is full. bbolt formats some of its errors, so the text counts too.
+// noSpace marks an error that means a full disk or quota. bbolt formats some of its errors, so the text counts too.
 func noSpace(err error) error {
 	if err == nil || errors.Is(err, ErrNoSpace) {
 		return err
@@ -74,7 +74,7 @@ func noSpace(err error) error {
 	return err
 }
 
-// available is what the disk of dir has left for this process.
+// available returns the bytes that this process can still write to the disk of dir.
 func available(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

@@ -12,8 +12,8 @@ type fault struct{ reason any }
 
 func (f *fault) Error() string { return fmt.Sprintf("it cannot be read (%v)", f.reason) }
 
-// guard runs fn, in which bbolt reads mapped pages. bbolt panics when a page contradicts another, and touching a mapped page that
-// the disk cannot deliver, or that was cut off, is a fault of the processor: both become errors. It covers this goroutine only.
+// guard runs fn, in which bbolt reads mapped pages, and turns two failures into errors: bbolt panics when pages contradict each other, and
+// a mapped page that the disk cannot deliver, or that was cut off, faults. It covers this goroutine only.
 func guard(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -24,7 +24,7 @@ func guard(fn func() error) (err error) {
 	return fn()
 }
 
-// reason keeps what helps a reader: a fault's address means nothing to an administrator.
+// reason removes a fault's address, which means nothing to an administrator.
 func reason(r any) any {
 	var e runtime.Error
 	if err, ok := r.(error); ok && errors.As(err, &e) {

@@ -12,12 +12,12 @@ import (
 	"sync"
 )
 
-// idStride is how many ids one write reserves: a restore from a backup loses at most that many numbers, and a burst of submissions
-// pays one more sync in a thousand.
+// idStride is the number of ids that one write reserves: a restore from a backup skips at most that many, and a burst of submissions pays
+// one more sync in a thousand.
 const idStride = 1000
 
 // idFile is the small file beside the database that a restore does not take back: the highest id reserved, the epoch and the generation. It
-// has two slots, each in a block of its own, written in turn and in place: a write cut short leaves the other, and a full disk does not
+// has two slots, each in a block of its own, written in turn and in place: a torn write leaves the other slot, and a full disk does not
 // matter.
 type idFile struct {
 	mu sync.Mutex
@@ -25,9 +25,9 @@ type idFile struct {
 	marks
 }
 
-// marks are what a slot holds.
+// marks are the contents of a slot.
 type marks struct {
-	count      uint64 // of writes: the slot with the higher one counts
+	count      uint64 // of writes: the slot with the higher one is valid
 	high       uint32
 	epoch      uint64
 	generation uint64
@@ -70,7 +70,7 @@ func readIDs(dir string) (m marks, err error) {
 	return m, err
 }
 
-// openIDs opens the file and raises what it holds to what the head says; it makes the file when it is missing or damaged.
+// openIDs opens the file and raises its marks to those of the head. It makes the file when it is missing or damaged.
 func openIDs(dir string, h *head) (*idFile, error) {
 	m, err := readIDs(dir)
 	if err != nil && !errors.Is(err, errIDs) && !errors.Is(err, os.ErrNotExist) {
@@ -116,7 +116,7 @@ func (ids *idFile) write() error {
 	return nil
 }
 
-// reserve makes the mark at least atLeast.
+// reserve raises the mark to at least atLeast.
 func (ids *idFile) reserve(atLeast uint32) (uint32, error) {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()

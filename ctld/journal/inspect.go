@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// inspection walks every page that can be reached from a meta page, reading with pread: nothing in it trusts the file. It checks
-// what bbolt takes for granted (kinds, bounds, order of keys, no page used twice), and what the codec and the head promise.
+// inspection walks every page reachable from a meta page, reading with pread, and trusts nothing in the file. It checks bbolt's assumptions
+// (kinds, bounds, order of keys, no page used twice), and the promises of the codec and the head.
 type inspection struct {
 	r     io.ReaderAt
 	m     meta
 	used  []uint64 // a bit per page
-	spare [][]byte // buffers for pages that are not being read any more
+	spare [][]byte // buffers for reuse
 	head  *head
 	got   [lastBucket + 1]tally
 	row   func(b Bucket, key, value []byte) error
@@ -26,7 +26,7 @@ const (
 	maxDepth   = 64
 )
 
-// inspect checks the tree of m and returns the head. row, if not nil, is given every row.
+// inspect checks the tree of m and returns the head. row, if not nil, is called for every row.
 func inspect(r io.ReaderAt, m meta, row func(b Bucket, key, value []byte) error) (*head, error) {
 	in := &inspection{r: r, m: m, used: make([]uint64, m.pages/64+1), row: row}
 	in.used[0] = 3
@@ -57,7 +57,7 @@ func inspect(r io.ReaderAt, m meta, row func(b Bucket, key, value []byte) error)
 // entry is called for each element of a leaf; its slices are only valid during the call.
 type entry func(bucket bool, key, value []byte) error
 
-// bucket is the entry of the root: every element must be one of our buckets. The head tells whether another one is a newer version's.
+// bucket is the entry of the root: every element must be one of our buckets. The head tells whether an unknown one is from a newer version.
 func (in *inspection) bucket(isBucket bool, name, value []byte) error {
 	b, known := bucketNamed(name)
 	if !isBucket {
@@ -180,7 +180,7 @@ func (in *inspection) leaf(p, low, high []byte, each entry) error {
 	return nil
 }
 
-// span is the bytes of an element: its position counts from the element itself.
+// span returns the bytes of an element; its position counts from the element itself.
 func span(p []byte, element int, pos uint32, lengths ...uint32) ([]byte, error) {
 	start, end := uint64(element)+uint64(pos), uint64(element)+uint64(pos)
 	for _, l := range lengths {
@@ -204,7 +204,7 @@ func ordered(low, key, high []byte, first bool) error {
 	return nil
 }
 
-// page reads a page with what overflows from it, once.
+// page reads a page with its overflow pages, once.
 func (in *inspection) page(id uint64) ([]byte, error) {
 	size := uint64(in.m.pageSize)
 	if id < 2 || id >= in.m.pages {

@@ -354,7 +354,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// TestDowngrade: what a newer version added does no harm while nothing is in it, and is no damage when something is.
+// TestDowngrade: a bucket that a newer version added does no harm while it is empty. With rows in it, the error is ErrNewer, not damage.
 func TestDowngrade(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -447,7 +447,7 @@ func TestDirectoryThatEverybodyWritesToIsRefused(t *testing.T) {
 	}
 }
 
-// TestRoomForABackup: what is asked of the disk is no less than what a backup then takes.
+// TestRoomForABackup: the space requested for a backup is no less than the backup takes.
 func TestRoomForABackup(t *testing.T) {
 	for _, gone := range []uint32{0, 40, 150} { // of 200: the first two are copied page by page
 		dir := t.TempDir()

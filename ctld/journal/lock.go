@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// dirLock is the right to write to a state directory. The kernel gives it up when the process dies.
+// dirLock is the right to write to a state directory. The kernel releases it when the process dies.
 type dirLock struct{ f *os.File }
 
-// lockDir takes the lock at once or says who has it. The lock is not on the database itself: a restore replaces that file.
+// lockDir takes the lock at once or names its holder. The lock is not on the database itself: a restore replaces that file.
 func lockDir(dir string) (*dirLock, error) {
 	path := filepath.Join(dir, "sluice.lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -28,7 +28,7 @@ func lockDir(dir string) (*dirLock, error) {
 		return nil, fmt.Errorf("cannot open %s: %s is using it: stop that one first, or give this one its own StateSaveLocation: %w",
 			dir, holder(f), ErrLocked)
 	}
-	// The pid is only for the message of whoever comes second; a full disk must not keep a controller from starting.
+	// The pid is only for the error message of a second controller; a full disk must not keep a controller from starting.
 	if f.Truncate(0) == nil {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}

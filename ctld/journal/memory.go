@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Memory is a Store and an IDs without a disk, with the same rules: for tests and the simulator. It outlives the controller that
-// uses it, as a disk does: Close only marks it closed, and Reopen makes it usable again.
+// Memory is a Store and an IDs without a disk, with the same rules, for tests and the simulator. It outlives the controller that uses it,
+// as a disk does: Close only marks it closed, and Reopen makes it usable again.
 type Memory struct {
 	mu     sync.Mutex
 	seq    uint64
@@ -121,7 +121,7 @@ func (m *Memory) Generation() (number uint64, lost []Span) {
 	return m.generation, m.lost
 }
 
-// Copy is a backup: a store with what this one holds now.
+// Copy returns a backup: a store with the current contents of this one.
 func (m *Memory) Copy() *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,8 +133,8 @@ func (m *Memory) Copy() *Memory {
 	return c
 }
 
-// Restore puts a backup in the place of what the store holds, with the rules of a real one. samePlace: what the store knows of ids and
-// generations is still there; else the backup is restored elsewhere, and what it does not know is lost.
+// Restore replaces the store's contents with a backup, by the rules of a real restore. samePlace: the store's ids and generation survive;
+// otherwise the backup is restored elsewhere, and they are lost.
 func (m *Memory) Restore(from *Memory, samePlace bool) {
 	c := from.Copy()
 	m.mu.Lock()
@@ -146,7 +146,7 @@ func (m *Memory) Restore(from *Memory, samePlace bool) {
 	} else {
 		m.high, m.floor = c.high, c.high
 	}
-	m.generation = max(m.generation, c.generation) + 1 // the real one is the time, which goes on everywhere
+	m.generation = max(m.generation, c.generation) + 1 // the real generation is the time, which grows everywhere
 	m.seq = m.generation * commitsPerGeneration
 	m.lost = withSpan(c.lost, Span{c.seq, m.seq})
 }
@@ -175,7 +175,7 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// Reopen makes a closed store usable again, with all that was committed.
+// Reopen makes a closed store usable again, with everything that was committed.
 func (m *Memory) Reopen() *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -29,7 +29,7 @@ type meta struct {
 	txid     uint64
 }
 
-// parseMeta reads the record behind the page header, and says what is wrong with it.
+// parseMeta reads the record behind the page header, or says why it is invalid.
 func parseMeta(page []byte) (meta, error) {
 	b := page[pageHeader : pageHeader+metaSize]
 	sum := fnv.New64a()
@@ -50,7 +50,7 @@ func parseMeta(page []byte) (meta, error) {
 	return m, nil
 }
 
-// encodeMeta writes a record with its checksum over the one in page; what meta does not hold is kept.
+// encodeMeta overwrites the record in page with m and a new checksum; fields that meta does not have are kept.
 func encodeMeta(page []byte, m meta) {
 	b := page[pageHeader : pageHeader+metaSize]
 	native.PutUint64(b[48:], m.txid)
@@ -59,13 +59,13 @@ func encodeMeta(page []byte, m meta) {
 	native.PutUint64(b[metaSummed:], sum.Sum64())
 }
 
-// readMetas reads both meta records of a file of size bytes. The newer one is returned; older is the number of the other page.
-// With strict unset one damaged record is tolerated and the other returned: bad then says which page is damaged, otherwise it is -1.
+// readMetas reads both meta records of a file of size bytes and returns the newer one. Without strict, one damaged record is tolerated and
+// the other returned: bad is then the number of the damaged page, otherwise -1.
 func readMetas(r io.ReaderAt, size int64, strict bool) (m meta, bad int, err error) {
 	var got [2]meta
 	var errs [2]error
 	got[0], errs[0] = metaAt(r, size, 0)
-	for shift := 10; errs[0] != nil && shift <= 16; shift++ { // page size unknown: look for the second one wherever it can be
+	for shift := 10; errs[0] != nil && shift <= 16; shift++ { // page size unknown: try every possible position of the second one
 		if got[1], errs[1] = metaAt(r, size, 1<<shift); errs[1] == nil && got[1].pageSize == 1<<shift {
 			break
 		}

@@ -77,7 +77,7 @@ func (s *Bolt) open() error {
 	} else if err != nil {
 		return err
 	}
-	_ = os.Remove(s.path + ".new") // of a Shrink that a crash broke off
+	_ = os.Remove(s.path + ".new") // left by a Shrink that crashed
 	return s.countOpening()
 }
 
@@ -129,7 +129,7 @@ func (s *Bolt) examine() (*head, error) {
 	return r.head, nil
 }
 
-// countOpening counts this opening, in the ids file first: the epoch must never be seen twice.
+// countOpening counts this opening, in the ids file first: no epoch may be used twice.
 func (s *Bolt) countOpening() error {
 	s.ids.epoch++
 	if err := s.ids.write(); err != nil {
@@ -156,7 +156,7 @@ func (s *Bolt) countOpening() error {
 
 // newSegment starts a segment of the redo log. The caller holds mu.
 func (s *Bolt) newSegment() {
-	if s.opts.RedoBytes < 0 || s.redo.dir == "" { // not before the database is entered
+	if s.opts.RedoBytes < 0 || s.redo.dir == "" { // not before the database is open
 		return
 	}
 	if err := s.redo.begin(s.head.epoch, s.head.seq); err != nil {
@@ -182,13 +182,13 @@ func (s *Bolt) abandon() {
 	_ = s.lock.release()
 }
 
-// letGo closes bbolt's descriptor when bbolt itself may not be in a state to be closed. The mapping, which stays, would keep the lock.
+// letGo closes bbolt's descriptor when bbolt itself may be unable to. The mapping, which stays, would keep the lock.
 func letGo(f *os.File) error {
 	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
 }
 
-// create makes a new cluster: the database under another name, complete, then its name, then the sentinel. A crash in between leaves
-// either nothing that counts or a database that says which cluster it is of.
+// create makes a new cluster: the complete database under a temporary name, then its name, then the sentinel. A crash in between leaves
+// either leftovers that do not count, or a database that names its cluster.
 func create(dir string, schema uint32) error {
 	var id [clusterLen / 2]byte
 	if _, err := rand.Read(id[:]); err != nil {
@@ -211,12 +211,12 @@ func create(dir string, schema uint32) error {
 	if err := writeSentinel(dir, h.cluster); err != nil {
 		return err
 	}
-	// The empty database is the backup that the redo log of the first minutes continues.
+	// The redo log of the first minutes continues this backup of the empty database.
 	return copyToBackups(dir, h)
 }
 
-// rewrite opens the database at path, which nobody else uses, or creates it, and sets its head. It commits twice, so that both
-// meta pages say the same.
+// rewrite opens or creates the database at path, which nobody else uses, and sets its head. It commits twice, so that both meta pages are
+// the same.
 func rewrite(path string, h *head) error {
 	db, _, err := openBolt(path, 0)
 	if err != nil {
@@ -233,7 +233,7 @@ func rewrite(path string, h *head) error {
 	return errors.Join(err, db.Close())
 }
 
-// makeBuckets makes those that are missing, and takes away those of a newer version, which are empty: the head stops to name them.
+// makeBuckets makes missing buckets, and removes those of a newer version, which are empty, so that the head no longer names them.
 func makeBuckets(tx *bbolt.Tx) error {
 	var others [][]byte
 	err := tx.ForEach(func(name []byte, _ *bbolt.Bucket) error {
@@ -259,7 +259,7 @@ func makeBuckets(tx *bbolt.Tx) error {
 	return nil
 }
 
-// openBolt opens a file that was verified, or does not exist. It returns bbolt's own descriptor too.
+// openBolt opens a file that was verified or does not exist. It also returns bbolt's own descriptor.
 func openBolt(path string, mapBytes int) (db *bbolt.DB, f *os.File, err error) {
 	o := &bbolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType, InitialMmapSize: mapBytes}
 	o.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
@@ -269,7 +269,7 @@ func openBolt(path string, mapBytes int) (db *bbolt.DB, f *os.File, err error) {
 	}
 	err = guard(func() (err error) {
 		db, err = bbolt.Open(path, 0o600, o)
-		if errors.Is(err, unix.ENOMEM) { // address space is limited: map what is there
+		if errors.Is(err, unix.ENOMEM) { // address space is limited: map only the existing file
 			o.InitialMmapSize = 0
 			db, err = bbolt.Open(path, 0o600, o)
 		}
@@ -282,11 +282,11 @@ func openBolt(path string, mapBytes int) (db *bbolt.DB, f *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	db.AllocSize = 0 // space is taken by this package
+	db.AllocSize = 0 // this package takes space itself
 	return db, f, nil
 }
 
-// report is what verify found.
+// report is the result of verify.
 type report struct {
 	head *head
 	meta meta
@@ -312,7 +312,7 @@ func verify(path string, row func(b Bucket, key, value []byte) error) (report, e
 	return report{h, m}, err
 }
 
-// damaged words what every damage is told as: which file, what about it, what would help.
+// damaged formats every report of damage: which file, what is wrong, what helps.
 func (o Options) damaged(path string, what error) error {
 	return fmt.Errorf("cannot use %s: %w; restore it with: %s: %w", path, what, o.RestoreCommand, ErrDamaged)
 }
@@ -359,7 +359,7 @@ func clusterName(owner string) string {
 	return "cluster " + owner
 }
 
-// blocks is the bytes of a file that have blocks: less than its length if it has holes.
+// blocks returns the bytes of a file that have blocks: less than its length if it has holes.
 func blocks(info fs.FileInfo) int64 {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

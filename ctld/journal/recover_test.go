@@ -110,7 +110,7 @@ func TestRecoversFromAFullDisk(t *testing.T) {
 	}
 }
 
-// free is what the disk of dir has left.
+// free returns the free space on the disk of dir.
 func free(t *testing.T, dir string) int64 {
 	t.Helper()
 	n, err := available(dir)

@@ -13,27 +13,28 @@ import (
 	"strings"
 )
 
-// The redo log repeats each batch in a file beside the backups, so that a restore ends with the last commit and not with the last
-// backup. It is written before the commit and never synced: it guards against damage to the database, not against a power cut, after
-// which the database is sound and the log may have a gap. The next backup, soon after each start, closes the gap. A batch that was not
-// acknowledged may be its last record, as it may be the last commit of a database.
+// The redo log repeats each batch in a file beside the backups, so that a restore ends with the last commit and not with the last backup.
+// It is written before the commit and never synced: it guards against damage to the database, not against a power cut, after which the
+// database is sound and the log may have a gap. The next backup, soon after each start, closes the gap. The last record may be a batch that
+// was not acknowledged, as may the last commit of a database.
 //
 // A segment begins with each opening and each backup. A record is: length of the payload (4 bytes), CRC32C of the payload (4), payload:
 // timeline (8), sequence number before the batch (8), its own (8), then each row: bucket (1), 1 if it has a value (1), length of the key
 // (2), length of the value (4), key, value. All numbers are little-endian.
 //
 // Records form a chain by their sequence numbers, within a timeline: each restore begins one, as it may go back and commit other batches
-// under the same numbers. Of two records that follow the same number the later one counts: the earlier was
-// refused, or its controller died before the commit.
+// under the same numbers. Of two records that follow the same number the later one counts: the earlier was refused, or its controller died
+// before the commit.
 type redo struct {
 	dir   string
 	f     *os.File // nil while the log is off, until the next segment
 	size  int64
 	limit int64
-	full  func() // told once when a segment is longer than limit, or the disk nearly full; a backup would help
+	full  func() // called once when a segment is longer than limit, or the disk nearly full, and a backup would help
 	told  bool
 	buf   []byte
-	// looked is the size at which the disk was last looked at, crowded whether it had no room left for a backup and reserve bytes more.
+	// looked is the segment's size at the last look at the disk; crowded is whether the disk then lacked room for a backup and reserve more
+	// bytes.
 	looked  int64
 	crowded bool
 	reserve int64
@@ -42,13 +43,13 @@ type redo struct {
 const (
 	redoFormat = "e%08d-s%016d.log"
 	redoHeader = 8
-	redoShare  = 4       // of a large database the limit is this many times its size, so that backups stay a small part of what is written
-	redoLook   = 8 << 20 // how much is written between two looks at the disk
+	redoShare  = 4       // for a large database the limit is this many times its size, so that backups stay a small part of all writes
+	redoLook   = 8 << 20 // bytes written between two looks at the disk
 	redoStop   = 2       // a segment that is longer than this many times the limit is not continued
 	maxRecord  = 1 << 31
 )
 
-// begin starts a segment for what follows seq. Failing is not fatal: without a log a restore loses more, that is all.
+// begin starts a segment for the batches after seq. A failure is not fatal: without a log a restore loses more, that is all.
 func (l *redo) begin(epoch, seq uint64) error {
 	l.stop()
 	l.size, l.told, l.looked, l.crowded = 0, false, 0, false
@@ -77,7 +78,7 @@ func (l *redo) stop() {
 // point is the state that a record continues.
 type point struct{ timeline, seq uint64 }
 
-// append writes a record. undo takes it back, if its commit is refused.
+// append writes a record. undo removes it, if its commit is refused.
 func (l *redo) append(after point, b Batch, used int64) (undo func(), err error) {
 	undo = func() {}
 	if l.f == nil {
@@ -91,7 +92,7 @@ func (l *redo) append(after point, b Batch, used int64) (undo func(), err error)
 	limit := max(l.limit, redoShare*used)
 	if err != nil {
 		undo()
-		l.stop() // the chain has a gap: what follows would be of no use
+		l.stop() // the chain has a gap: later records would be useless
 		return func() {}, err
 	}
 	l.look(used)
@@ -149,7 +150,7 @@ func encodeRecord(p []byte, after point, b Batch) []byte {
 
 var errRecord = errors.New("a record of the redo log is damaged")
 
-// decodeRecord is the inverse of encodeRecord, for a payload whose checksum was right.
+// decodeRecord is the inverse of encodeRecord, for a payload with a correct checksum.
 func decodeRecord(p []byte) (after point, b Batch, err error) {
 	if len(p) < 24 {
 		return after, b, errRecord
@@ -197,14 +198,14 @@ func redoFiles(dir string) ([]string, error) {
 	return names, nil
 }
 
-// record is where a record is, and what it says about the chain.
+// record is the position of a record, and its place in the chain.
 type record struct {
 	path   string
-	at     int64 // of the payload
+	at     int64 // offset of the payload
 	length uint32
 }
 
-// readChain indexes all segments: which record follows which state. A segment is read up to its first damaged record.
+// readChain indexes all segments: which record follows which state. It reads each segment up to its first damaged record.
 func readChain(dir string) (map[point]record, error) {
 	names, err := redoFiles(dir)
 	if err != nil {
@@ -227,7 +228,7 @@ func readChain(dir string) (map[point]record, error) {
 	return chain, nil
 }
 
-// scanSegment calls each with every payload until one is damaged or cut short: nothing behind it can be trusted to follow.
+// scanSegment calls each with every payload until one is damaged or cut short: nothing after that can be trusted to follow.
 func scanSegment(path string, each func(at int64, payload []byte) error) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -86,7 +86,7 @@ func TestRestoreLosesNothing(t *testing.T) {
 	}
 }
 
-// TestRedoAfterKill9: what a killed writer acknowledged survives the loss of its database.
+// TestRedoAfterKill9: commits that a killed writer acknowledged survive the loss of its database.
 func TestRedoAfterKill9(t *testing.T) {
 	dir := t.TempDir()
 	var restored []Restored
@@ -168,7 +168,7 @@ func TestTimelines(t *testing.T) {
 	}
 }
 
-// TestRefusedBatchIsNotRestored: what was refused on a full disk is taken back from the log.
+// TestRefusedBatchIsNotRestored: a batch refused on a full disk is taken back from the log.
 func TestRefusedBatchIsNotRestored(t *testing.T) {
 	l := redo{dir: t.TempDir(), limit: 1 << 20}
 	if err := l.begin(1, 0); err != nil {

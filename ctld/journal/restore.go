@@ -16,31 +16,30 @@ import (
 // idLeap is added to the highest id known when a restore finds the file of reserved ids unreadable.
 const idLeap = 1_000_000
 
-// Restored says what a restore did.
+// Restored describes the result of a restore.
 type Restored struct {
-	From      string    // the file it was taken from
+	From      string    // the file that was restored
 	Written   time.Time // when that file was last written
-	Seq       uint64    // the last commit that is restored
-	Replayed  int       // how many commits of the redo log were added to what that file holds
-	BadKeptAs string    // where the replaced database is; "" if there was none
+	Seq       uint64    // the last restored commit
+	Replayed  int       // commits of the redo log that were added
+	BadKeptAs string    // path of the replaced database; "" if there was none
 	IDFloor   uint32    // new job ids begin above it
-	// Generation is that of the state from now on: hosts that have heard of it follow no controller of a lower one.
+	// Generation is the new generation of the state: hosts that have heard of it follow no controller with a lower one.
 	Generation uint64
-	Notes      []string // candidates that were passed over, and why; assumptions made
+	Notes      []string // candidates that were rejected, and why; assumptions made
 }
 
 // candidate is a sound tree of pages in some file.
 type candidate struct {
 	path string
 	meta meta
-	page int // the meta page it hangs from; the other one is not trusted
+	page int // the meta page of its root; the other one is not trusted
 	head *head
 }
 
-// Restore replaces the database in dir. from names a backup file; "" chooses the newest state that is sound, wherever it is: in the
-// damaged database (bbolt keeps the tree before the last commit), or in a backup, and adds what the redo log holds beyond it. A sound
-// database is not replaced unless from says so. The controller must not be running. Job ids handed out since the backup are not
-// handed out again.
+// Restore replaces the database in dir. from names a backup file; "" chooses the newest sound state, in the damaged database (bbolt keeps
+// the tree before the last commit) or in a backup, and adds the later batches of the redo log. A sound database is only replaced if from is
+// set. The controller must not be running. Job ids handed out since the backup are not handed out again.
 func Restore(dir, from string) (Restored, error) {
 	if !isState(dir, from != "") {
 		return Restored{}, fmt.Errorf("cannot restore: %s contains no controller state: neither %s nor backups; --state takes the "+
@@ -62,8 +61,8 @@ func Restore(dir, from string) (Restored, error) {
 	return r, nil
 }
 
-// isState tells a state folder from one that was mistyped, before a lock is made in it. A backup that was named may be brought to an
-// empty folder.
+// isState distinguishes a state directory from a mistyped one, before a lock is made in it. A named backup may be restored to an empty
+// directory.
 func isState(dir string, named bool) bool {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) == 0 && named {
 		return true
@@ -76,7 +75,7 @@ func isState(dir string, named bool) bool {
 	return false
 }
 
-// choose finds what to restore.
+// choose finds the candidate to restore.
 func choose(dir, from string, r *Restored) (*candidate, error) {
 	owner, err := readSentinel(dir)
 	if err != nil {
@@ -98,7 +97,7 @@ func choose(dir, from string, r *Restored) (*candidate, error) {
 	for _, n := range names {
 		paths = append(paths, filepath.Join(backupDir(dir), n))
 	}
-	for _, p := range paths { // the damaged database holds at least what its newest backup holds
+	for _, p := range paths { // the damaged database holds at least the commits of its newest backup
 		c, err := salvage(p, owner)
 		if err == nil {
 			return c, nil
@@ -201,7 +200,7 @@ func (r *Restored) install(dir string, c *candidate, replay bool) error {
 	return nil
 }
 
-// replay adds to the database at path, whose head is h, what the redo log says was committed after it.
+// replay applies to the database at path, whose head is h, the later commits of the redo log.
 func (r *Restored) replay(dir, path string, h *head) error {
 	chain, err := readChain(dir)
 	if err != nil {
@@ -226,7 +225,7 @@ func (r *Restored) replay(dir, path string, h *head) error {
 	return errors.Join(err, db.Sync(), db.Close())
 }
 
-// replayBatch commits without syncing: the whole is synced before it counts.
+// replayBatch commits without syncing: the result is synced as a whole before it counts.
 func replayBatch(db *bbolt.DB, h *head, b Batch) error {
 	db.NoSync = true
 	next := *h
@@ -243,8 +242,8 @@ func replayBatch(db *bbolt.DB, h *head, b Batch) error {
 	return err
 }
 
-// keepCopy makes what was restored the newest backup and ends the previous redo log, so that a later restore neither goes back to
-// what this one replaced nor mixes the two. It is made to sort last by the epoch. Without room for it the old ones stay.
+// keepCopy makes the restored state the newest backup and ends the previous redo log, so that a later restore neither goes back to the
+// replaced state nor mixes the two. The epoch makes it sort last. Without room for it the old backups stay.
 func (r *Restored) keepCopy(dir string, h *head) {
 	if err := copyToBackups(dir, h); err != nil {
 		r.Notes = append(r.Notes, fmt.Sprintf("no new backup: %v", err))
@@ -256,14 +255,14 @@ func (r *Restored) keepCopy(dir string, h *head) {
 	}
 }
 
-// commitsPerGeneration is by how much the number of a generation counts in numbers of commits: attempts are told apart by those (epochs),
-// and must not be given one again that had it in the time that a restore takes back. Generations are as far apart as seconds, and nobody
-// commits a million times in one.
+// commitsPerGeneration is the distance of generations in numbers of commits. Attempts are identified by those numbers (epochs), so none of
+// the commits that a restore takes back may share its number with a later one. Generations are at least a second apart, and nobody makes a
+// million commits in a second.
 const commitsPerGeneration = 1 << 20
 
-// raise sets in h what must not go back: the floor of ids, the epoch, the generation and, with that, the number of the last commit. The
-// number of a generation is the time in seconds, where that is higher than the last one known: a controller that was restored elsewhere,
-// from the same backup, has another one.
+// raise raises in h the numbers that must not go back: the floor of ids, the epoch, the generation and, with that, the number of the last
+// commit. The new generation is the time in seconds, or one more than the last known generation if that is higher: so a controller that was
+// restored from the same backup elsewhere has a different one.
 func (r *Restored) raise(dir string, h *head) {
 	m, err := readIDs(dir)
 	if err != nil {
@@ -279,10 +278,10 @@ func (r *Restored) raise(dir string, h *head) {
 	r.IDFloor, r.Generation = h.floor, h.generation
 }
 
-// mostSpans bounds what is known of earlier restores: nodes that have not been there since are asked what they did in each.
+// mostSpans bounds the list of earlier restores: nodes that have been away since are asked for their attempts in each of these spans.
 const mostSpans = 8
 
-// withSpan adds what a restore takes back. Of more than there is room for the two oldest are taken for one.
+// withSpan adds the commits that a restore takes back. If there are too many, the two oldest spans become one.
 func withSpan(lost []Span, s Span) []Span {
 	lost = append(slices.Clone(lost), s)
 	if len(lost) > mostSpans {
@@ -292,7 +291,7 @@ func withSpan(lost []Span, s Span) []Span {
 	return lost
 }
 
-// copyTo copies the tree; both meta pages of the copy are made from the one it hangs from.
+// copyTo copies the tree. Both meta pages of the copy are made from the candidate's.
 func (c *candidate) copyTo(path string) error {
 	in, err := os.Open(c.path)
 	if err != nil {
@@ -322,7 +321,7 @@ func (c *candidate) copyTo(path string) error {
 	return errors.Join(err, out.Close())
 }
 
-// swap gives the new database its name. The old one keeps a second name first, so that there is a database at every moment.
+// swap gives the new database its name. The old one gets a second name first, so that a database exists at every moment.
 func (r *Restored) swap(dir, tmp string) error {
 	db := dbPath(dir)
 	if _, err := os.Lstat(db); err == nil {
@@ -340,7 +339,7 @@ func (r *Restored) swap(dir, tmp string) error {
 	return syncDir(dir)
 }
 
-// copyToBackups makes a backup of a database that nobody has open, whose head is h.
+// copyToBackups makes a backup of a database that is not open, whose head is h.
 func copyToBackups(dir string, h *head) error {
 	in, err := os.Open(dbPath(dir))
 	if err != nil {

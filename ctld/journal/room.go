@@ -8,15 +8,16 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// tight is the last commit that was tried within the free pages of a full database and failed: the pages there were, and the bytes it
-// might have needed. What asks for as much with hardly more pages is not tried again, because a failed try makes bbolt read every page.
+// tight describes the last commit that was tried within the free pages of a full database and failed: the number of free pages, and the
+// bytes it might have needed. A commit of that size is not tried again until there are clearly more pages, because a failed try makes bbolt
+// read every page.
 type tight struct{ pages, bytes int64 }
 
 const tightStep = 64 // pages
 
-// room takes blocks for the commit before it begins. Where the disk has none, the commit may do with the free pages inside the file: it
-// is told how far the file may be used, and fails cleanly (ErrMaxSizeReached) if it needs more. A commit that must succeed is tried in any
-// case, and may use the reserve.
+// room takes blocks for the commit before it begins. Where the disk has none, the commit may use the free pages inside the file: MaxSize
+// limits the file, and the commit fails cleanly (ErrMaxSizeReached) if it needs more. A commit that must succeed is tried in any case, and
+// may use the reserve.
 func (s *Bolt) room(tx *bbolt.Tx, rows []Row, must bool) error {
 	db, used, most := tx.DB(), tx.Size(), worstCase(rows)
 	db.MaxSize = 0
@@ -40,29 +41,29 @@ func (s *Bolt) room(tx *bbolt.Tx, rows []Row, must bool) error {
 	return nil
 }
 
-// noRoom notes that a commit was refused for lack of space, and has whoever makes backups look for some.
+// noRoom notes that a commit was refused for lack of space, and asks the Backuper to free some.
 func (s *Bolt) noRoom() {
 	if !s.short.Swap(true) {
 		s.wantBackup()
 	}
 }
 
-// freePages are those that the next commit can use, unless a backup is being made.
+// freePages returns the number of pages that the next commit can use, unless a backup is being made.
 func freePages(db *bbolt.DB) int64 {
 	stats := db.Stats()
 	return int64(stats.FreePageN + stats.PendingPageN)
 }
 
-// atMost is what Room last found out.
+// atMost is the last result of Room's look at the disk.
 type atMost struct {
 	looked time.Time
 	bytes  int64 // that may be in use
 }
 
-// Room implements Store. A disk holds its data three times when a backup is being made: in the database, in the newest backup, which stays
-// until there is another, and in that, which is a little larger while it is written (backupBytes). Besides there are the database's reserve
-// and what it takes ahead, and what a backup leaves alone. So users get a quarter of the rest of the disk: as long as they have no more,
-// there is room for the next backup. Older backups and the redo log count as free, they go when their room is needed. The disk is looked at
+// Room implements Store. During a backup the disk holds the data three times: in the database, in the newest backup, which stays until
+// there is another, and in the new backup, which is a little larger while it is written (backupBytes). The database's reserve, the space it
+// takes ahead, and the margin of a backup come on top. So users get a quarter of the rest of the disk: up to that there is room for the
+// next backup. Older backups and the redo log count as free, because they are deleted when their room is needed. Room looks at the disk
 // once a second.
 func (s *Bolt) Room() int64 {
 	s.mu.Lock()
@@ -73,7 +74,7 @@ func (s *Bolt) Room() int64 {
 	return s.most.bytes - s.live.Load()
 }
 
-// mostInUse is how many bytes of the database may be in use with two copies of them beside it. The caller holds mu.
+// mostInUse returns how many bytes of the database may be in use with two copies of them beside it. The caller holds mu.
 func (s *Bolt) mostInUse() int64 {
 	free, err := available(s.dir)
 	if err != nil {
@@ -87,7 +88,7 @@ func (s *Bolt) mostInUse() int64 {
 	return min(whole/4, (whole-used)/3)
 }
 
-// folderBytes is what the files of a folder take.
+// folderBytes returns the total size of the files in a directory.
 func folderBytes(dir string) (n int64) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

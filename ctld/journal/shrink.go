@@ -12,17 +12,17 @@ import (
 	"github.com/sluice-hpc/sluice/internal/failpoint"
 )
 
-// bbolt gives nothing back: what has been deleted leaves free pages inside the file. Where they are most of it, Shrink puts a copy without
-// them in the database's place. Commits go on while the copy is made. What they change is kept in memory, and committed to the copy as
-// well while commits wait; so they wait for that and for two syncs, not for the copy.
+// bbolt never shrinks its file: deletions leave free pages inside it. When they are most of it, Shrink replaces the database with a copy
+// that has none. Commits go on while the copy is made. Their batches are kept in memory, and committed to the copy while new commits wait;
+// so commits wait for that and for two syncs, not for the copy.
 //
-// A crash leaves either database, complete: the copy is on disk before it gets the name, and no commit is acknowledged before the name is.
-// Rejected: to shrink at the start alone, when nobody commits. A full disk would need a restart that nobody knows to be due.
+// A crash leaves either database, complete: the copy is on disk before it gets the name, and no commit is acknowledged before the name is
+// durable. Rejected: shrinking only at startup, when nobody commits. A full disk would then need a restart, and nobody would know.
 
-// maxMissed bounds what is kept in memory; a copy that takes longer is given up.
+// maxMissed bounds the memory for batches; a copy that takes longer is abandoned.
 const maxMissed = 64 << 20
 
-// missed are the batches that a copy of the database may not have.
+// missed are batches that a copy of the database may lack.
 type missed struct {
 	batches []Batch
 	bytes   int
@@ -40,14 +40,14 @@ func (m *missed) keep(b Batch) {
 	m.batches = append(m.batches, c)
 }
 
-// sparse reports whether free pages are most of the database, and more than is taken of the disk at a time.
+// sparse reports whether free pages are most of the database, and more than two steps of growth.
 func (s *Bolt) sparse() bool {
 	used, live := s.used.Load(), s.live.Load()
 	return live < used/2 && used-live > 2*s.opts.StepBytes
 }
 
-// Shrink rewrites the database where most of it is free pages, and says whether it has. After an error that Is ErrNoSpace, or while there
-// are too many commits, nothing has changed.
+// Shrink rewrites the database where most of it is free pages, and reports whether it did. After an error that Is ErrNoSpace, or when there
+// were too many commits, nothing has changed.
 func (s *Bolt) Shrink() (done bool, err error) {
 	s.backups.Lock()
 	defer s.backups.Unlock()
@@ -81,8 +81,8 @@ func (s *Bolt) Shrink() (done bool, err error) {
 	return true, nil
 }
 
-// copyShrunk makes a copy of the rows of some moment from now on, on disk and read back, and returns its head. Both meta pages of it say
-// the same.
+// copyShrunk makes a copy of the rows of some moment from now on, on disk and read back, and returns its head. Both its meta pages are the
+// same.
 func (s *Bolt) copyShrunk(tmp string) (*head, error) {
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -100,7 +100,7 @@ func (s *Bolt) copyShrunk(tmp string) (*head, error) {
 	return r.head, rewrite(tmp, r.head)
 }
 
-// adoptShrunk brings the copy, whose head is h, up to the last commit and puts it in the place of the database.
+// adoptShrunk brings the copy, whose head is h, up to the last commit and replaces the database with it.
 func (s *Bolt) adoptShrunk(tmp string, h *head) error {
 	db, f, err := openBolt(tmp, s.opts.MapBytes)
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *Bolt) adoptShrunk(tmp string, h *head) error {
 		return errors.Join(err, db.Close())
 	}
 	failpoint.Hit("shrink.renamed")
-	if err := syncDir(s.dir); err != nil { // which of the two a power cut would leave is not known
+	if err := syncDir(s.dir); err != nil { // a power cut could leave either of the two
 		return errors.Join(s.breakDown(fmt.Errorf("cannot replace %s: %w", s.path, err)), letGo(f))
 	}
 	old := s.db.Swap(db)
@@ -136,7 +136,7 @@ func (s *Bolt) adoptShrunk(tmp string, h *head) error {
 	return nil
 }
 
-// catchUp commits to the copy, whose head is h, what it does not have.
+// catchUp commits to the copy, whose head is h, the batches that it lacks.
 func (s *Bolt) catchUp(db *bbolt.DB, h *head) error {
 	if s.missed.bytes > maxMissed {
 		return fmt.Errorf("more than %d MiB were committed meanwhile", maxMissed>>20)

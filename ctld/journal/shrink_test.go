@@ -113,7 +113,7 @@ func TestShrunkHasTwoTrees(t *testing.T) {
 	}
 }
 
-// TestKilledWhileShrinking: whatever was acknowledged is there, and nothing of the other database is left.
+// TestKilledWhileShrinking: every acknowledged commit is there, and nothing of the other database is left.
 func TestKilledWhileShrinking(t *testing.T) {
 	for _, place := range []string{"shrink.copied:2", "shrink.renamed:2"} {
 		t.Run(place, func(t *testing.T) {
@@ -126,8 +126,8 @@ func TestKilledWhileShrinking(t *testing.T) {
 	}
 }
 
-// TestRoom: what users may store is a quarter of the disk, less what is kept for ends of jobs; older backups and the redo log do not count
-// as taken. Once it is used up, a backup still finds room.
+// TestRoom: users may store up to a quarter of the disk, less the reserve for ends of jobs. Older backups and the redo log do not count as
+// taken. When that quarter is used up, there is still room for a backup.
 func TestRoom(t *testing.T) {
 	d := newLoopDisk(t, 48)
 	dir := filepath.Join(d.mount, "state")

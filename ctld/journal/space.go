@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space keeps the database file longer than bbolt needs it. bbolt grows a file by truncating it upwards, which takes no blocks, and
-// meets a full disk in the middle of a commit. Here blocks are taken ahead, in steps, and written with zeros (an allocated block
-// that was never written may still need space when it first is). bbolt leaves a file that is long enough alone.
+// space keeps the database file longer than bbolt needs it. bbolt grows a file by truncating it upwards, which takes no blocks, and meets a
+// full disk in the middle of a commit. Here blocks are taken ahead, in steps, and written with zeros (an allocated block that was never
+// written may still need space at the first write). bbolt does not touch the length of a file that is long enough.
 type space struct {
 	f       *os.File
-	taken   int64 // bytes of the file whose blocks are surely there
+	taken   int64 // bytes of the file that certainly have blocks
 	step    int64
 	reserve int64
 }
 
-// ensure makes at least want bytes surely there: in a whole step if the disk has it, otherwise as much as is needed.
+// ensure makes sure that at least want bytes have blocks: in a whole step if the disk has it, otherwise just as many as needed.
 func (s *space) ensure(want int64) error {
 	if want <= s.taken {
 		return nil
@@ -50,7 +50,7 @@ func (s *space) extend(end int64) error {
 	return nil
 }
 
-// zero writes zeros; nothing beyond taken is in use, as bbolt's own growth is undone or taken over after each commit.
+// zero writes zeros. Nothing beyond taken is in use, because bbolt's own growth is undone or adopted after each commit.
 func (s *space) zero(from, end int64) error {
 	zeros := make([]byte, min(end-from, 1<<20))
 	for from < end {
@@ -63,7 +63,7 @@ func (s *space) zero(from, end int64) error {
 	return nil
 }
 
-// giveBack cuts the file to what was surely there before a failed extension.
+// giveBack truncates the file to its length before a failed extension.
 func (s *space) giveBack(err error) error {
 	if terr := s.f.Truncate(s.taken); terr != nil {
 		return fmt.Errorf("%w; and cannot cut it back: %w", err, terr)
@@ -71,7 +71,7 @@ func (s *space) giveBack(err error) error {
 	return noSpace(err)
 }
 
-// adopt accounts for a file that bbolt itself has grown, of which used bytes hold data: they are written, the rest has no blocks.
+// adopt accounts for a file that bbolt itself has grown: its used bytes are written, the rest has no blocks.
 func (s *space) adopt(used int64) error {
 	if used <= s.taken {
 		return nil
@@ -80,8 +80,8 @@ func (s *space) adopt(used int64) error {
 	return s.f.Truncate(used)
 }
 
-// worstCase bounds the bytes by which a commit can grow the file: each row may rewrite its leaf, split it, and touch the branches
-// above. It is not exact (a neighbour of a small row may be huge); bbolt's own error is the second line.
+// worstCase bounds the bytes by which a commit can grow the file: each row may rewrite its leaf, split it, and touch the branches above. It
+// is not exact (a neighbour of a small row may be huge); bbolt's own error is the second line of defence.
 func worstCase(rows []Row) int64 {
 	need := 64<<10 + min(int64(len(rows))*(8<<10), 64<<20)
 	for _, r := range rows {

@@ -15,26 +15,26 @@ type Row struct {
 	Value  []byte // at most MaxValue bytes; the caller may reuse it after Commit
 }
 
-// Batch is what one commit makes durable, all or nothing.
+// Batch holds the changes of one commit, all or nothing.
 type Batch struct {
 	Seq  uint64 // must be greater than that of every batch before it
 	Rows []Row
-	// Must marks what has to be recorded on a full disk too, such as the end of a running job: it may use the reserve.
+	// Must marks changes that have to be recorded on a full disk too, such as the end of a running job: the batch may use the reserve.
 	Must bool
 }
 
-// Limits of a batch. They are far above what the controller's own limits let through, and bound what one commit can cost.
+// Limits of a batch. They are far above the controller's own limits, and bound the cost of one commit.
 const (
 	MaxKey   = 1 << 10
 	MaxValue = 16 << 20
 	MaxRows  = 1 << 17
 )
 
-// Span are the commits that a restore has taken back: those after the last one of the backup, up to the number from which the restored
-// state goes on.
+// Span is a range of commits that a restore has taken back: those after the last one of the backup, up to the number from which the
+// restored state continues.
 type Span struct{ After, UpTo uint64 }
 
-// Store is what the loop writes to. All methods may be called at any time; commits are made one after another.
+// Store is the interface that the loop writes to. All methods may be called at any time; commits are made one after another.
 type Store interface {
 	// Commit makes a batch durable. An error that Is ErrNoSpace or ErrBatch changed nothing and the store goes on; after any other
 	// the store must be opened anew.
@@ -46,12 +46,12 @@ type Store interface {
 	Get(b Bucket, key []byte) ([]byte, error)
 	// Backup writes a consistent copy while commits go on, and returns its length in bytes.
 	Backup(w io.Writer) (int64, error)
-	// Generation is the number of the state's generation: 1, and greater with each restore. lost are the commits that restores have taken
-	// back, the newest last; commits of different generations never have the same number.
+	// Generation returns the number of the state's generation: 1, and greater with each restore. lost are the commits that restores have
+	// taken back, the newest last; commits of different generations never have the same number.
 	Generation() (number uint64, lost []Span)
-	// Size is the number of bytes in use.
+	// Size returns the number of bytes in use.
 	Size() int64
-	// Room is how many more bytes users may store before the disk is short; negative: it is. It costs little.
+	// Room returns how many more bytes users may store before the disk is short; negative when it is short already. The call is cheap.
 	Room() int64
 	Close() error
 }
@@ -63,8 +63,8 @@ const Ample = 1 << 62
 type IDs interface {
 	// IDFloor is the highest id that may be in use: new ones begin above it. It is 0 for a new cluster.
 	IDFloor() uint32
-	// ReserveIDs makes durable that ids up to the returned one, at least atLeast, may be in use. Commit does it by itself for the
-	// keys of Jobs; only ids that are handed out before they are committed need the call.
+	// ReserveIDs records durably that ids up to the returned one, at least atLeast, may be in use. Commit does so for the keys of Jobs;
+	// only ids that are handed out before they are committed need the call.
 	ReserveIDs(atLeast uint32) (uint32, error)
 }
 
@@ -84,7 +84,7 @@ var (
 	ErrClosed = errors.New("the state database is closed")
 )
 
-// check refuses what cannot be stored. last is the sequence number of the previous batch.
+// check refuses batches that cannot be stored. last is the sequence number of the previous batch.
 func (b Batch) check(last uint64) error {
 	if b.Seq <= last {
 		return fmt.Errorf("cannot commit batch %d: the last one was %d: %w", b.Seq, last, ErrBatch)

@@ -7,9 +7,9 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Accrue are the limits on how many of the jobs that wait with a job have their age count in their priority: those that have an
-// AccrueTime. Empty: any number. As in Slurm, the partition's QOS does not matter, what the job's QOS says of a user takes the place of
-// MaxJobsAccrue, and what it says of an account or of all that of each GrpJobsAccrue.
+// Accrue returns the limits on the number of waiting jobs that gain priority by age together with a job: those with an AccrueTime. Empty:
+// no limit. As in Slurm, the partition's QOS does not matter, the QOS's limit for a user replaces MaxJobsAccrue, and its limit for an
+// account or in total replaces each GrpJobsAccrue.
 func Accrue(v *state.View, j *pb.JobRecord) (out []Limit) {
 	p := v.Policy()
 	if !v.Settings.EnforceLimits || !p.Accrues() {
@@ -43,7 +43,7 @@ func Accrue(v *state.View, j *pb.JobRecord) (out []Limit) {
 	return out
 }
 
-// AccruesIn are the groups for whose limits of Accrue a job counts.
+// AccruesIn returns the groups in which a job counts for the limits of Accrue.
 func AccruesIn(v *state.View, j *pb.JobRecord) []Group {
 	p, user, account := v.Policy(), j.Spec.GetUser(), state.AccountOf(j.Spec)
 	q := p.QOS(strings.ToLower(j.Spec.GetQos())).GetId()

@@ -11,18 +11,18 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// over is what of the time counts for a limit.
+// over is the part of a use over time that a limit counts.
 type over uint8
 
 const (
-	overLimit   over = iota + 1 // that of the job itself until its time limit
-	overSpent                   // what was used, and is being used by jobs that run
-	overRunning                 // what running jobs may still use until their time limits
+	overLimit   over = iota + 1 // the job's own use until its time limit
+	overSpent                   // past use, and present use by running jobs
+	overRunning                 // the most that running jobs may still use until their time limits
 	overSafe                    // both: AccountingStorageEnforce=safe
 )
 
-// overTime gives a limit over time the form in which the scheduler compares it: with what a job may use until its time limit, or only with
-// whether anything is left.
+// overTime converts a limit over time to the scheduler's form: it is compared with a job's use until its time limit, or only with whether
+// anything is left.
 func (l Limit) overTime(safe bool) Limit {
 	switch {
 	case l.Over == 0:
@@ -37,7 +37,7 @@ func (l Limit) overTime(safe bool) Limit {
 	return l
 }
 
-// tres is the TRES that a limit is of.
+// tres returns the TRES of a limit.
 func (l *Limit) tres() string {
 	for _, prefix := range []string{record.LimitMins, record.LimitSpent, record.LimitEach, record.LimitLeast} {
 		if tres, ok := strings.CutPrefix(l.What, prefix); ok {
@@ -47,7 +47,7 @@ func (l *Limit) tres() string {
 	return l.What
 }
 
-// whole is what a job may use under the limit in all.
+// whole returns the quantity for a job's total use under the limit.
 func (l *Limit) whole() string {
 	if l.Over > overLimit {
 		return record.LimitMins + l.tres()
@@ -55,8 +55,8 @@ func (l *Limit) whole() string {
 	return l.What
 }
 
-// charged gives limits over time the UsageFactor of a QOS. What its jobs use is multiplied by it. With the flag UsageFactorSafe so is what
-// they need in order to start; jobs that then cost nothing are under no such limit.
+// charged applies the UsageFactor of a QOS to limits over time. The use of its jobs is multiplied by it. With the flag UsageFactorSafe so
+// is their need in order to start; jobs that then cost nothing are under no such limit.
 func charged(q *pb.QosRecord, list []Limit) []Limit {
 	use, need := state.UsageFactor(q), record.Factor{}
 	if use == need {
@@ -73,7 +73,7 @@ func charged(q *pb.QosRecord, list []Limit) []Limit {
 	return slices.DeleteFunc(list, func(l Limit) bool { return l.Need == record.NewFactor(0) })
 }
 
-// counted is a need as it counts for the limit.
+// counted returns a need multiplied by its factor.
 func (l *Limit) counted(n int64) int64 {
 	if strings.HasPrefix(l.What, record.LimitMins) {
 		return l.Need.Of(n)
@@ -81,12 +81,12 @@ func (l *Limit) counted(n int64) int64 {
 	return n
 }
 
-// counts reports whether limits of the row on a TRES have an effect.
+// counts reports whether limits of the row on a TRES are supported.
 func (r *row) counts(what string) bool {
 	return Counted(what) || r.over > overLimit && what == "billing"
 }
 
-// minutes is how the reason of a limit over time ends.
+// minutes returns the end of the reason of a limit over time.
 func (r *row) minutes(kind, noun string) string {
 	run := ""
 	if r.over == overRunning {
@@ -114,7 +114,8 @@ func (r *row) minutes(kind, noun string) string {
 	return noun + run + "Minutes"
 }
 
-// usedOverTime is what is used under a limit over time. While that is not known, all of it: jobs wait until accounting has been read.
+// usedOverTime returns the use under a limit over time. While it is unknown, it is the whole limit: jobs wait until accounting has been
+// read.
 func (l *Limit) usedOverTime(v *state.View, nowS int64) int64 {
 	if l.Over == overRunning {
 		return l.running(v, nowS)
@@ -129,7 +130,7 @@ func (l *Limit) usedOverTime(v *state.View, nowS int64) int64 {
 	return spent
 }
 
-// running is what running jobs may still use under a limit over time.
+// running returns the most that running jobs may still use under a limit over time.
 func (l *Limit) running(v *state.View, nowS int64) int64 {
 	switch {
 	case l.User != "":
@@ -142,7 +143,7 @@ func (l *Limit) running(v *state.View, nowS int64) int64 {
 	return v.AssocTime(l.Assoc).Left(l.name(), nowS)
 }
 
-// name is what state calls the TRES. GrpWall is of the time of all jobs, whatever they hold.
+// name returns state's name of the TRES. GrpWall counts the time of all jobs, whatever they hold.
 func (l *Limit) name() string {
 	if name := l.tres(); name != record.LimitJobs {
 		return name
@@ -150,7 +151,7 @@ func (l *Limit) name() string {
 	return state.WallTime
 }
 
-// amount is the TRES, for people.
+// amount names the TRES for people.
 func (l *Limit) amount() string {
 	if name := l.tres(); name != record.LimitJobs {
 		return name
@@ -165,7 +166,7 @@ func (l *Limit) spent(v *state.View, nowS int64) (used int64, known bool) {
 	return v.AssocSpent(l.Assoc, l.name(), nowS)
 }
 
-// noteOverTime says why a job with that need would exceed a limit over time.
+// noteOverTime explains why a job with that need would exceed a limit over time.
 func (l *Limit) noteOverTime(v *state.View, need int64) string {
 	nowS := v.NowNS / 1e9
 	of, left := "of "+l.amount(), l.running(v, nowS)
@@ -184,7 +185,7 @@ func (l *Limit) noteOverTime(v *state.View, need int64) string {
 	return fmt.Sprintf("%s has used %s of %s %s (%s)", l.Who, hours(spent), hours(l.Most), of, l.Reason)
 }
 
-// hours is an amount in words.
+// hours formats an amount.
 func hours(seconds int64) string {
 	if seconds >= record.Forever/2 {
 		return "unlimited hours"
@@ -196,7 +197,7 @@ func hours(seconds int64) string {
 	return text + " hours"
 }
 
-// heldOf is how much of a TRES, or of jobs, a job has that holds so much.
+// heldOf returns the amount of a TRES, or the number of jobs, that a job with these resources has.
 func heldOf(held tres.List, name string) int64 {
 	switch name {
 	case record.LimitJobs:
@@ -207,18 +208,18 @@ func heldOf(held tres.List, name string) int64 {
 	return int64(held.Get(name))
 }
 
-// Budget is a limit on what may be used in all (GrpTRESMins, GrpWall), and what has been. Amounts are TRES × seconds.
+// Budget is a limit on total use (GrpTRESMins, GrpWall), and the use so far. Amounts are TRES × seconds.
 type Budget struct {
-	TRES    string // state.WallTime: of GrpWall
+	TRES    string // state.WallTime for GrpWall
 	Most    int64
-	Known   bool  // accounting has been read; else nothing is known of Used
+	Known   bool  // accounting has been read; otherwise Used is unknown
 	Used    int64 // until now, running jobs included
-	Running int64 // what running jobs may still use until their time limits
-	Held    int64 // TRES that running jobs hold, but for those that cost nothing
+	Running int64 // the most that running jobs may still use until their time limits
+	Held    int64 // TRES that running jobs hold, except jobs that cost nothing
 	row     *row
 }
 
-// AssocBudgets and QOSBudgets are the budgets of an association and of a QOS.
+// AssocBudgets and QOSBudgets return the budgets of an association and of a QOS.
 func AssocBudgets(v *state.View, a *pb.AssocRecord, nowS int64) []Budget {
 	return budgets(v, ofAccounts, a.Values, Group{Assoc: a.Id}, nowS)
 }
@@ -245,7 +246,7 @@ func budgets(v *state.View, rows []row, values []*pb.PolicyValue, g Group, nowS 
 	return out
 }
 
-// Exhausted reports whether any budget is used up for which running jobs may have to end: then it is worth asking each (Overtime).
+// Exhausted reports whether any budget is used up for which running jobs may have to end: only then each has to be checked (Overtime).
 func Exhausted(v *state.View, nowS int64) bool {
 	if !v.Settings.EnforceLimits || v.Past() == nil {
 		return false
@@ -266,8 +267,8 @@ func Exhausted(v *state.View, nowS int64) bool {
 	return false
 }
 
-// bindsIn reports whether jobs of an association, or of those below it, hold something of its budget and are in a QOS that has none of the
-// same kind, which would count instead. It costs as much as there are accounts.
+// bindsIn reports whether jobs of an association, or of those below it, use its budget and are in a QOS without one of the same kind, which
+// would replace it. Its cost is proportional to the number of accounts.
 func (b *Budget) bindsIn(v *state.View, a *pb.AssocRecord) bool {
 	p := v.Policy()
 	binds := func(a *pb.AssocRecord) bool {
@@ -279,7 +280,7 @@ func (b *Budget) bindsIn(v *state.View, a *pb.AssocRecord) bool {
 	if a.User != "" {
 		return binds(a)
 	}
-	for _, account := range p.Accounts() { // an account's own figures have its users' in them
+	for _, account := range p.Accounts() { // an account's own figures include its users'
 		below := p.Assoc("", account.Name, "")
 		for up := range p.Chain(below) {
 			if up == a && binds(below) {
@@ -297,7 +298,7 @@ func (b *Budget) replacedBy(q *pb.QosRecord) bool {
 	})
 }
 
-// Overtime is why a running job has to end: a budget that it uses is used up. "": it may go on.
+// Overtime returns the reason why a running job has to end: a budget that it uses is used up. "": it may continue.
 func Overtime(v *state.View, j *pb.JobRecord, nowS int64) string {
 	held := state.HeldTRES(j)
 	for _, l := range ofRecord(v, j) {
@@ -311,8 +312,8 @@ func Overtime(v *state.View, j *pb.JobRecord, nowS int64) string {
 	return ""
 }
 
-// budgetDetail begins what is said of a job that was ended because a budget was used up.
+// budgetDetail begins the detail of a job that was ended because a budget was used up.
 const budgetDetail = "out of budget: "
 
-// OutOfBudget reports whether a job was ended for that.
+// OutOfBudget reports whether a job was ended for that reason.
 func OutOfBudget(j *pb.JobRecord) bool { return strings.HasPrefix(j.ReasonDetail, budgetDetail) }

@@ -1,11 +1,11 @@
-// Package limit lists the limits of associations and QOS that a job is under (Of), and what is left of them. Submission,
-// the planner and the start of a job compare with the same list, which is as long as the tree of accounts is deep,
-// however many users and accounts there are. Pure.
+// Package limit lists the limits of associations and QOS for a job (Of), and the rest under each. Submission, the planner and the start of
+// a job compare with the same list, whose length depends only on the depth of the tree of accounts, not on the number of users and
+// accounts. Pure.
 //
-// The tables below name the limits as conf/accounts does. As in Slurm, a limit of the partition's QOS replaces the same
-// limit of the job's QOS, or the other way round if the latter has the flag OverPartQOS, and a limit of either replaces
-// the same limit of associations; Max… of an association is inherited, while Grp… counts the jobs of everything below it.
-// A record's limits on what runs may have hours (LimitHours); at others they are as if unset (state.Policy.Counts).
+// The tables below name the limits as conf/accounts does. As in Slurm, a limit of the partition's QOS replaces the same limit of the job's
+// QOS, or the other way round if the latter has the flag OverPartQOS, and a limit of either replaces the same limit of associations; Max…
+// of an association is inherited, while Grp… counts the jobs of everything below it. A record's limits on running jobs may have hours
+// (LimitHours); outside of these they are as if unset (state.Policy.Counts).
 package limit
 
 import (
@@ -23,15 +23,15 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// Submit is what limits count besides TRES and what the scheduler counts: jobs that are pending or running.
+// Submit is a quantity besides TRES and those of the scheduler: the number of pending and running jobs.
 const Submit = "submit"
 
-// Group is whose use counts for a limit. Comparable.
+// Group identifies the jobs whose use counts for a limit. Comparable.
 type Group struct {
 	Assoc, QOS uint32
 	User       string // within the QOS
 	Account    string // within the QOS: jobs of the account itself
-	PerJob     bool   // nobody's: it is compared with each job alone
+	PerJob     bool   // compared with each job by itself
 }
 
 // Limit is one limit of a job.
@@ -42,20 +42,20 @@ type Limit struct {
 	What string
 	Over over
 	Most int64
-	// Over time: by how much counts what a job needs in order to start, and what it uses.
+	// Over time: factors for a job's need in order to start, and for its use.
 	Need, Use record.Factor
 	Reason    string // of a job that waits for it, in Slurm's words
-	Who       string // whose limit it is, for people
-	UntilNS   int64  // it counts only at some hours, and now until then; 0: always
+	Who       string // owner of the limit, for people
+	UntilNS   int64  // it only applies at some hours, and now until then; 0: always
 }
 
-// row is a kind of limit. What "" is a vector of TRES; reason then is its beginning.
+// row is a kind of limit. With what "" it is a vector of TRES, and reason is the beginning of the reason.
 type row struct {
 	setting, what, reason string
 	user, account, perJob bool
 	perNode, least        bool
 	over                  over
-	instead               string // the setting of associations that does not count where the QOS has this one
+	instead               string // the setting of associations that this one of the QOS replaces
 }
 
 var ofQOS = []row{
@@ -99,12 +99,12 @@ var ofAccounts = []row{
 	{setting: "GrpWall", what: record.LimitJobs, reason: "AssocGrpWallLimit", over: overSpent},
 }
 
-// Of are the limits of a job of an association (nil: none) in a QOS and a partition.
+// Of returns the limits of a job of an association (nil: none) in a QOS and a partition.
 func Of(v *state.View, a *pb.AssocRecord, qos, partition, user string) []Limit {
 	return charged(v.Policy().QOS(strings.ToLower(qos)), of(v, a, inOrder(v, qos, partition), user))
 }
 
-// inOrder are the QOS of a job: its own and its partition's, the one first whose limits replace those of the other.
+// inOrder returns the QOS of a job: its own and its partition's, first the one whose limits replace those of the other.
 func inOrder(v *state.View, qos, partition string) []*pb.QosRecord {
 	own, part := v.Policy().QOS(strings.ToLower(qos)), v.PartitionQOS(partition)
 	switch {
@@ -171,7 +171,7 @@ func of(v *state.View, a *pb.AssocRecord, qoses []*pb.QosRecord, user string) (o
 	return out
 }
 
-// vector is the TRES of a limit that is a part of a vector.
+// vector returns the TRES of a limit that is part of a vector.
 func (l *Limit) vector(r *row) string {
 	if r.what != "" {
 		return ""
@@ -186,7 +186,7 @@ func name(a *pb.AssocRecord) string {
 	return "user " + a.User + " in account " + a.Account
 }
 
-// inherited are those of a row of an association, or else of the nearest account above it.
+// inherited returns the limits of a row of an association, or else of the nearest account above it.
 func (r *row) inherited(v *state.View, a *pb.AssocRecord) (out []Limit) {
 	for up := range v.Policy().Chain(a) {
 		for _, l := range r.limits(v, up.Values, up.LimitHours, Group{Assoc: a.Id, PerJob: r.perJob}, name(a)) {
@@ -199,8 +199,8 @@ func (r *row) inherited(v *state.View, a *pb.AssocRecord) (out []Limit) {
 	return out
 }
 
-// limits are those of a row among the values of a record whose limits have such hours, as far as they count now. What is submitted, and
-// what is used over time, is limited at all hours.
+// limits returns the limits of a row in a record's values that apply at these hours. Limits on submissions, and on use over time, apply at
+// all hours.
 func (r *row) limits(v *state.View, values []*pb.PolicyValue, hours string, g Group, who string) (out []Limit) {
 	if r.what == Submit || r.over != 0 {
 		hours = ""
@@ -234,12 +234,12 @@ func (r *row) limits(v *state.View, values []*pb.PolicyValue, hours string, g Gr
 	return out
 }
 
-// Counted reports whether limits of a TRES have an effect: its use is known from what jobs hold.
+// Counted reports whether limits of a TRES are supported: its use is known from the resources of jobs.
 func Counted(what string) bool {
 	return slices.Contains([]string{"cpu", "mem", "node"}, what) || strings.HasPrefix(what, "gres/")
 }
 
-// suffix is how the reason of a limit on a TRES ends.
+// suffix returns the end of the reason of a limit on a TRES.
 func (r *row) suffix(what string) string {
 	kind, _, _ := strings.Cut(what, "/")
 	noun := map[string]string{"cpu": "Cpu", "mem": "Mem", "node": "Node", "gres": "GRES"}[kind]
@@ -274,15 +274,15 @@ func (r *row) suffix(what string) string {
 	return noun + per + "Limit"
 }
 
-// OverTime reports whether what is left under a limit changes as time passes.
+// OverTime reports whether the rest under a limit changes with time.
 func (l *Limit) OverTime() bool { return l.Over > overLimit }
 
-// Freed is how much more is left under a limit over time after so many seconds, if nothing starts or ends meanwhile.
+// Freed returns the increase of the rest under a limit over time after some seconds, if nothing starts or ends meanwhile.
 func (l *Limit) Freed(v *state.View, nowS, seconds int64) int64 {
 	return l.Used(v, nowS) - l.Used(v, nowS+seconds)
 }
 
-// Used is what is used under a limit already, nowS being the time.
+// Used returns the present use under a limit; nowS is the time.
 func (l *Limit) Used(v *state.View, nowS int64) int64 {
 	var u *state.Used
 	switch {
@@ -308,13 +308,13 @@ func (l *Limit) Used(v *state.View, nowS int64) int64 {
 	return int64(u.TRES.Get(l.What))
 }
 
-// ofRecord are the limits of a record by the association that it counts by.
+// ofRecord returns the limits of a record, by its association.
 func ofRecord(v *state.View, j *pb.JobRecord) []Limit {
 	a := v.Policy().AssocOf(j.Spec.GetUser(), state.AccountOf(j.Spec), j.Partition)
 	return Of(v, a, j.Spec.GetQos(), j.Partition, j.Spec.GetUser())
 }
 
-// ofPending are the limits of a job that waits, in all of the partitions where it may run.
+// ofPending returns the limits of a waiting job, in all of the partitions where it may run.
 func ofPending(v *state.View, j *pb.JobRecord) (out []Limit) {
 	for partition := range strings.SplitSeq(convert.PartitionList(v, j.Spec), ",") {
 		for _, l := range ofRecord(v, &pb.JobRecord{Spec: j.Spec, Partition: partition}) {
@@ -326,13 +326,13 @@ func ofPending(v *state.View, j *pb.JobRecord) (out []Limit) {
 	return out
 }
 
-// lasting are the limits of a record that a job keeps at any hour: neither those with hours, nor those that one with hours replaces.
+// lasting returns the limits of a record that apply at all hours: neither those with hours, nor those that one with hours replaces.
 func lasting(v *state.View, j *pb.JobRecord) []Limit {
 	open := ofRecord(v.AtAllHours(), j)
 	return slices.DeleteFunc(ofRecord(v, j), func(l Limit) bool { return l.UntilNS != 0 || !slices.Contains(open, l) })
 }
 
-// denied are the limits that refuse a record: those of one of whose QOS has DenyOnLimit.
+// denied returns the limits that refuse a record: those of a job one of whose QOS has DenyOnLimit.
 func denied(v *state.View, j *pb.JobRecord) []Limit {
 	denies := func(q *pb.QosRecord) bool { return slices.Contains(q.GetFlags(), "DenyOnLimit") }
 	if !slices.ContainsFunc(inOrder(v, j.Spec.GetQos(), j.Partition), denies) {
@@ -356,8 +356,8 @@ func (l *Limit) counts(v *state.View, j *pb.JobRecord) bool {
 	return found && (l.User == "" || l.User == j.Spec.GetUser()) && (l.Account == "" || l.Account == state.AccountOf(j.Spec))
 }
 
-// Refuses is why a record cannot be submitted: there are too many, or a QOS of it has DenyOnLimit and it could never start. Nil: it can. Of
-// a job that is changed, old is what it was: it counts already where it stays.
+// Refuses returns the reason why a record cannot be submitted, or nil: there are too many, or a QOS of it has DenyOnLimit and it could
+// never start. For a changed job, old is its previous record: it counts already where it stays.
 func Refuses(v *state.View, j, old *pb.JobRecord) *pb.Problem {
 	if !v.Settings.EnforceLimits {
 		return nil
@@ -385,7 +385,7 @@ func refuses(v *state.View, j *pb.JobRecord, tasks int64, old *pb.JobRecord) *pb
 	}
 	request := convert.Request(j.Spec, v.Users())
 	bare := *request
-	bare.MinCPUs = 0 // over a limit for its --mincpus alone, a job waits, as with Slurm
+	bare.MinCPUs = 0 // a job whose --mincpus alone exceeds a limit waits, as with Slurm
 	gets, asks := sizing.Count(request), sizing.Count(&bare)
 	for _, l := range limits {
 		counts := &asks
@@ -417,7 +417,7 @@ func refuses(v *state.View, j *pb.JobRecord, tasks int64, old *pb.JobRecord) *pb
 	return nil
 }
 
-// Notes say which limits a job that waits would exceed now: whose they are, and what is used under them.
+// Notes list the limits that a waiting job would exceed now, with their owners and the use under them.
 func Notes(v *state.View, j *pb.JobRecord) (out []string) {
 	if !v.Settings.EnforceLimits {
 		return nil
@@ -438,7 +438,7 @@ func Notes(v *state.View, j *pb.JobRecord) (out []string) {
 		}
 		what := l.What
 		if strings.HasPrefix(what, record.LimitLeast) && j.Reason != l.Reason {
-			continue // it may get more than it asks for
+			continue // it may get more than it requests
 		}
 		if l.UntilNS != 0 {
 			l.Reason += ", which counts until " + timespec.FormatUTC(l.UntilNS)
@@ -476,8 +476,8 @@ func refusal(l *Limit, format string, args ...any) *pb.Problem {
 	return pb.NewProblem(pb.CodeAccountingPolicy, format, args...).WithLead("%s", l.Reason)
 }
 
-// Allows reports whether a job that is about to start with what its record holds keeps its limits, as the plan has seen to unless
-// something has changed since.
+// Allows reports whether a job that is about to start with its allocation keeps its limits. The plan has checked this, but something may
+// have changed since.
 func Allows(v *state.View, j *pb.JobRecord) bool {
 	if !v.Settings.EnforceLimits {
 		return true
@@ -486,7 +486,7 @@ func Allows(v *state.View, j *pb.JobRecord) bool {
 	for _, l := range ofRecord(v, j) {
 		need := int64(held.Get(l.What))
 		switch l.What {
-		case Submit, record.LimitShare: // the planner knows factors
+		case Submit, record.LimitShare: // the planner knows the factors
 			continue
 		case record.LimitJobs:
 			need = 1
@@ -510,7 +510,7 @@ func Allows(v *state.View, j *pb.JobRecord) bool {
 	return true
 }
 
-// Left is what is left under a limit, nowS being the time. shares are the factors of all users, by account and user.
+// Left returns the rest under a limit; nowS is the time. shares are the factors of all users, by account and user.
 func (l *Limit) Left(v *state.View, nowS int64, shares []record.Share) int64 {
 	if l.What != record.LimitShare {
 		return l.Most - l.Used(v, nowS)
@@ -524,7 +524,7 @@ func (l *Limit) Left(v *state.View, nowS int64, shares []record.Share) int64 {
 	return 0
 }
 
-// wall is a time limit of a record in seconds.
+// wall converts a time limit of a record to seconds.
 func wall(limitS uint32) int64 {
 	if limitS == pb.Unlimited {
 		return record.Forever
@@ -532,8 +532,8 @@ func wall(limitS uint32) int64 {
 	return int64(limitS)
 }
 
-// Time gives a new record whose user has said no time that of its association (DefaultTime), as far as its partition allows so much; and
-// never more than its limits allow.
+// Time gives a new record without a time limit the default of its association (DefaultTime), capped by the limits of its partition and its
+// own.
 func Time(v *state.View, j *pb.JobRecord) {
 	if j.Spec.TimeLimitS != 0 {
 		return
@@ -557,5 +557,5 @@ func Time(v *state.View, j *pb.JobRecord) {
 	}
 }
 
-// String says what a limit is, for logs and tests.
+// String describes a limit for logs and tests.
 func (l Limit) String() string { return fmt.Sprintf("%s %s %d", l.Reason, l.What, l.Most) }

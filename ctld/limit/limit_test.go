@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
-// TestReasonsPerNode: what Slurm 22.05 calls them, and those of minimums.
+// TestReasonsPerNode: the reasons of limits per node and of minimums have the names of Slurm 22.05.
 func TestReasonsPerNode(t *testing.T) {
 	perNode := func(r row) bool { return r.perNode }
 	for _, table := range []struct {

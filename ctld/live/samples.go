@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Samples keeps what each device was doing when it was looked at last, beside the state: it is shown, and nothing is decided by it
-// but that a job leaves its GPUs idle. Safe for concurrent use.
+// Samples keeps the latest sample of each device, beside the state: it is displayed, and decides only that a job leaves its GPUs idle. Safe
+// for concurrent use.
 type Samples struct {
 	mu    sync.Mutex
 	nodes map[string]map[string]*sampled
@@ -20,11 +20,11 @@ type Samples struct {
 type sampled struct {
 	last    *pb.DeviceSample
 	heardNS int64
-	busyNS  int64 // when it was last seen busy, or seen at all for the first time
-	known   bool  // the driver says how busy it is
+	busyNS  int64 // when it was last seen busy, or first seen at all
+	known   bool  // the driver reports its utilization
 }
 
-// StaleNS is how old a sample may be to be shown.
+// StaleNS is the age up to which a sample is displayed.
 const StaleNS = int64(120e9)
 
 // maxSampled bounds the devices of one node, maxSampleBytes each of them.
@@ -36,7 +36,7 @@ const (
 // NewSamples makes an empty cache.
 func NewSamples() *Samples { return &Samples{nodes: map[string]map[string]*sampled{}} }
 
-// Put takes samples of a node's devices in.
+// Put stores samples of a node's devices.
 func (s *Samples) Put(node string, list []*pb.DeviceSample, nowNS int64) {
 	if len(list) == 0 {
 		return
@@ -68,15 +68,15 @@ func (s *Samples) Put(node string, list []*pb.DeviceSample, nowNS int64) {
 	}
 }
 
-// forget drops what has not been heard of since: instances that were merged back. It reports whether there was any.
+// forget drops devices without news since then: instances that were merged back. It reports whether there were any.
 func forget(of map[string]*sampled, sinceNS int64) bool {
 	n := len(of)
 	maps.DeleteFunc(of, func(_ string, d *sampled) bool { return d.heardNS < sinceNS })
 	return len(of) < n
 }
 
-// Get is what a device was doing, nil when that has not been heard since sinceNS. idleNS is when it was last busy; 0 when it is busy,
-// or when nobody says.
+// Get returns the latest sample of a device, nil if there is none since sinceNS. idleNS is when it was last busy; 0 when it is busy, or
+// unknown.
 func (s *Samples) Get(node, id string, sinceNS int64) (last *pb.DeviceSample, idleNS int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,13 +11,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Steps is what running steps use now, as their nodes report it: shown by sstat, never stored, and not worth the writer's time.
+// Steps holds the present resource use of running steps, as their nodes report it: displayed by sstat, never stored, and not worth the
+// writer's time.
 type Steps struct {
 	mu    sync.Mutex
 	nodes map[string]*nodeSteps
 }
 
-// nodeSteps is what one node has reported, by job: who asks for a job looks at its steps alone.
+// nodeSteps holds the reports of one node, by job: a query for a job looks at its steps only.
 type nodeSteps struct {
 	jobs  map[uint32]map[stepKey]*pb.StepUsage
 	steps int
@@ -27,7 +28,7 @@ type stepKey struct {
 	job, attempt, step uint32
 }
 
-// NewSteps makes an empty one.
+// NewSteps returns an empty one.
 func NewSteps() *Steps { return &Steps{nodes: map[string]*nodeSteps{}} }
 
 func (n *nodeSteps) put(u *pb.StepUsage) {
@@ -57,7 +58,7 @@ const (
 	maxStepBytes = 64 << 10
 )
 
-// Put takes in what a node reports of jobs that are its own; Forget drops it, when the node's stream has ended.
+// Put stores a node's reports on its own jobs; Forget drops them when the node's stream has ended.
 func (l *Steps) Put(v *state.View, node string, usage []*pb.StepUsage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,14 +97,14 @@ func (l *Steps) Ended(node string, steps []*pb.StepReport) {
 	}
 }
 
-// Forget drops all of a node.
+// Forget drops everything of a node.
 func (l *Steps) Forget(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.nodes, node)
 }
 
-// Of is the usage of a job's present attempt, by step and node.
+// Of returns the usage of a job's present attempt, by step and node.
 func (l *Steps) Of(j *pb.JobRecord) []*pb.StepUsage {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestStepsOfOthers: what a node says of a job that it has no part in is not kept.
+// TestStepsOfOthers: figures from a node about a job that does not run there are dropped.
 func TestStepsOfOthers(t *testing.T) {
 	job := &pb.JobRecord{Id: 7, Attempt: 1, State: pb.JobState_JOB_RUNNING, Spec: &pb.JobSpec{},
 		Alloc: []*pb.NodeAlloc{{Node: "n1"}}}

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/journal"
 )
 
-// BenchmarkSubmissions is what a submission costs when many come at a time, without a disk.
+// BenchmarkSubmissions measures a submission when many arrive at once, without a disk.
 func BenchmarkSubmissions(b *testing.B) {
 	l := newLoop(journal.NewMemory())
 	ctx, cancel := context.WithCancel(context.Background())

@@ -40,7 +40,8 @@ func TestCancelOnFullDisk(t *testing.T) {
 	}
 }
 
-// Of a batch that was refused one command is tried at a time, and in between others have their turn. Who is refused pays for the index.
+// After a refused batch, its commands are tried one at a time, and other senders have turns in between. The sender of a refused command
+// pays for rebuilding the index.
 func TestRefusedBatchLetsOthersIn(t *testing.T) {
 	l, full := fullDisk()
 	for _, name := range []string{"x", "y", "z"} {
@@ -87,7 +88,7 @@ func (c inParts) Handle(tx *state.Tx) any {
 	return reactor.More{Next: c[1:]}
 }
 
-// What is refused after a part of it was carried out does not claim that nothing was changed.
+// A command that is refused after a part of it was committed does not claim that nothing was changed.
 func TestRefusedInPart(t *testing.T) {
 	for _, parts := range [][]string{{"a"}, {"a", "b"}} {
 		disk, n := journal.NewMemory(), 0
@@ -117,8 +118,8 @@ func (c emits) Handle(tx *state.Tx) any {
 	return nil
 }
 
-// TestClockSetOnFullDisk: somebody sets the clock while the disk is full. What goes by it is moved in memory, a report of a node with
-// nothing to write in it is not refused for that, and the rows are written with what comes next and is written.
+// TestClockSetOnFullDisk: the clock is set while the disk is full. The times that depend on it move in memory, a node's report that writes
+// nothing is not refused, and the rows are written with the next commit that succeeds.
 func TestClockSetOnFullDisk(t *testing.T) {
 	m, full := &machine{up: 5000e9, ahead: 1e18}, false
 	disk := journal.NewMemory()

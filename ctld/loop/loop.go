@@ -1,18 +1,15 @@
-// Package loop is the single writer. It takes commands, lets the reactor turn them into events, commits their changes
-// with one fsync, publishes the new View, and only then answers. So nothing is acknowledged or sent before it is
-// durable, and readers never wait.
+// Package loop is the single writer. It takes commands, lets the reactor turn them into events, commits their changes with one fsync,
+// publishes the new View, and only then answers. So nothing is acknowledged or sent before it is durable, and readers never wait.
 //
-// While a commit is being written the next commands gather; they become the next batch. bbolt's own Batch is not used:
-// it waits 10 ms and may run a function twice.
+// Commands that arrive during a commit form the next batch. bbolt's own Batch is not used: it waits 10 ms and may run a function twice.
 //
-// Senders take turns by what their commands cost (mailbox.go). Searches by filter and name are done in the View, before
-// a command reaches the writer, which is handed ids.
+// Senders take turns by the cost of their commands (mailbox.go). Filters and names are resolved in the View before a command is queued; the
+// writer gets ids.
 //
-// A commit that fails ends the process: no code rolls a state back, and what is on disk is found out by reading it. The
-// exceptions are a full disk, and a batch that is more than the journal takes, which the journal reports with nothing
-// changed. From then on, until a commit succeeds that did not need the journal's reserve, each command is a batch by
-// itself. So new submissions are refused while ends of running jobs are recorded from the reserve, and nobody's command
-// takes others with it.
+// A failed commit ends the process: no code rolls a state back, and only reading the disk shows its contents. The exceptions are a full
+// disk and an oversized batch, which the journal refuses with nothing changed. From then on every command is a batch by itself, until a
+// commit succeeds without the journal's reserve. So new submissions are refused while ends of running jobs are recorded from the reserve,
+// and one user's command does not fail another's.
 package loop
 
 import (
@@ -31,23 +28,23 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Mailbox and batch sizes: a full mailbox refuses (RESOURCE_EXHAUSTED) rather than grow. A batch ends with the command that takes it to
-// batchUnits, so that who comes next does not wait for more than that and one slice.
+// A full mailbox refuses (RESOURCE_EXHAUSTED) rather than grow. A batch ends with the command that takes it to batchUnits, so the next
+// sender waits for at most that plus one slice.
 const (
 	mailboxSize = 16384
 	batchSize   = 1024
 	batchUnits  = 4 * reactor.SliceUnits
 )
 
-// ErrBusy: the mailbox is full.
+// ErrBusy means that the mailbox is full.
 var ErrBusy = fmt.Errorf("too many requests wait for the controller's writer, the limit is %d", laneSize)
 
-// ErrEnded: the writer has ended, and nobody knows whether the command was carried out.
+// ErrEnded means that the writer has ended; the command may or may not have been carried out.
 var ErrEnded = errors.New("the controller is shutting down")
 
 // Loop is the writer. Create with New, run with Run.
 type Loop struct {
-	// Committed is told how long each commit of the journal took, by the writer; nil: nobody is. Set before Run.
+	// Committed is called by the writer with the duration of each journal commit; nil is allowed. Set before Run.
 	Committed func(took time.Duration)
 
 	store     journal.Store
@@ -64,11 +61,11 @@ type Loop struct {
 	boot      string
 	both      func() (wall time.Time, bootNS int64)
 	alone     bool // each command is a batch by itself, because a commit was refused
-	following bool // a reactor.FollowUp is on its way
+	following bool // a reactor.FollowUp is queued
 }
 
-// Committer is a command that concerns more than the state. The writer calls Committed once the command is carried out, not refused,
-// and its View published, before the answer and the observers. It must not block.
+// Committer is a command with an effect outside the state. The writer calls Committed once the command was carried out, not refused, and
+// its View is published, before the answer and the observers. It must not block.
 type Committer interface{ Committed() }
 
 // Stats are counters since the start.
@@ -81,10 +78,10 @@ type request struct {
 	cmd   reactor.Command
 	reply chan any
 	from  sender
-	begun bool // slices of it have been carried out
+	begun bool // some of its slices have been carried out
 }
 
-// New makes a loop on a loaded view. Observers are called by the writer after each publication, in order; they must not block.
+// New makes a loop on a loaded view. The writer calls the observers after each publication, in order; they must not block.
 func New(store journal.Store, v *state.View, clock func() time.Time, log *slog.Logger, observers ...func(state.Change)) *Loop {
 	l := &Loop{store: store, clock: clock, log: log, box: newMailbox(), said: logfile.NewSeldom(time.Minute),
 		done: make(chan struct{}), observers: observers,
@@ -93,17 +90,17 @@ func New(store journal.Store, v *state.View, clock func() time.Time, log *slog.L
 	return l
 }
 
-// View is the last published state.
+// View returns the last published state.
 func (l *Loop) View() *state.View { return l.view.Load() }
 
-// Stats are the loop's counters.
+// Stats returns the loop's counters.
 func (l *Loop) Stats() *Stats { return &l.stats }
 
 // Observe adds an observer; only before Run.
 func (l *Loop) Observe(f func(state.Change)) { l.observers = append(l.observers, f) }
 
-// Do hands a command to the writer and waits until what it changed is durable. The reply is the command's own; a *pb.Problem is
-// returned as error. Whose command it is the context says (For).
+// Do hands a command to the writer and waits until its changes are durable. The reply is the command's own; a *pb.Problem is returned as an
+// error. The context names the sender (For).
 func (l *Loop) Do(ctx context.Context, cmd reactor.Command) (any, error) {
 	r := request{cmd: cmd, reply: make(chan any, 1)}
 	if !l.box.put(senderOf(ctx), r) {
@@ -126,7 +123,7 @@ func (l *Loop) Do(ctx context.Context, cmd reactor.Command) (any, error) {
 func (l *Loop) Run(ctx context.Context) error {
 	stop := l.told.start()
 	defer stop(lastWords)
-	defer close(l.done) // before the log is waited for: nobody is to wait for a writer that has ended
+	defer close(l.done) // before waiting for the log: no caller should wait for a writer that has ended
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	ticks := 0
@@ -150,8 +147,8 @@ func (l *Loop) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for i := len(rest) - 1; i >= 0; i-- { // each in front of its sender's others
-			if _, ok := rest[i].cmd.(reactor.FollowUp); ok { // but this one behind the planner
+		for i := len(rest) - 1; i >= 0; i-- { // each goes before its sender's other requests
+			if _, ok := rest[i].cmd.(reactor.FollowUp); ok { // but this one behind the planner's
 				l.following = l.box.put(rest[i].from, rest[i])
 			} else {
 				l.box.back(rest[i])
@@ -163,13 +160,13 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// KeepTime says, before Run, which boot of the machine this is and how to read its clock together with CLOCK_BOOTTIME: from then on the
-// writer notices that somebody sets the clock. Without, it takes the clock for what it says.
+// KeepTime sets the boot id of the machine and a function that reads its clock together with CLOCK_BOOTTIME, so that the writer notices
+// when somebody sets the clock. Without it the writer trusts the clock. Only before Run.
 func (l *Loop) KeepTime(boot string, both func() (wall time.Time, bootNS int64)) {
 	l.boot, l.both = boot, both
 }
 
-// begin opens the transaction of a batch, at the time it is.
+// begin opens the transaction of a batch at the current time.
 func (l *Loop) begin() (tx *state.Tx) {
 	if l.both == nil || l.boot == "" {
 		tx = state.Begin(l.View(), l.clock().UnixNano())
@@ -182,7 +179,7 @@ func (l *Loop) begin() (tx *state.Tx) {
 	return tx
 }
 
-// Unstored says, before Run, how to learn which jobs accounting has not stored as they are now.
+// Unstored sets the function that returns the jobs whose current record accounting has not stored. Only before Run.
 func (l *Loop) Unstored(f func() map[uint32]struct{}) { l.unstored = f }
 
 func (l *Loop) tick(n int) reactor.Tick {
@@ -193,8 +190,8 @@ func (l *Loop) tick(n int) reactor.Tick {
 	return t
 }
 
-// Turn takes one batch of commands through on the caller's goroutine and returns their replies: what Run does with what waits in
-// the mailbox. For simulations, which have no goroutines; never while Run runs. An error means that Run would have ended.
+// Turn runs one batch of commands on the caller's goroutine and returns their replies, as Run does for the mailbox. For simulations, which
+// have no goroutines; never while Run runs. An error means that Run would have ended.
 func (l *Loop) Turn(cmds ...reactor.Command) ([]any, error) {
 	batch := make([]request, len(cmds))
 	for i, c := range cmds {
@@ -213,8 +210,8 @@ func (l *Loop) Turn(cmds ...reactor.Command) ([]any, error) {
 	return replies, nil
 }
 
-// process is one turn: events, commit, publish, replies. It takes what is in the batch, and then more while there is time. What is left of
-// commands that are not done is returned, as are commands that have to be taken alone.
+// process is one turn: events, commit, publish, replies. It takes the batch, then more requests while there is time. It returns the rest of
+// unfinished commands, and commands that need a batch of their own.
 func (l *Loop) process(batch []request, more func() (request, bool)) (rest []request, err error) {
 	if l.alone {
 		rest, err = l.single(batch[0])
@@ -233,7 +230,6 @@ func (l *Loop) process(batch []request, more func() (request, bool)) (rest []req
 	return nil, nil
 }
 
-// single is a turn of one command.
 func (l *Loop) single(r request) (rest []request, err error) {
 	_, rest, err = l.turn([]request{r}, nothing)
 	if refusal(err, false) == nil {
@@ -243,11 +239,11 @@ func (l *Loop) single(r request) (rest []request, err error) {
 	return nil, nil
 }
 
-// refuse answers a command whose commit was refused. Its sender pays for the index being built anew.
+// refuse answers a command whose commit was refused. The cost of rebuilding the index is charged to its sender.
 func (l *Loop) refuse(r request, err error) {
 	v := l.View()
 	l.ended(r)
-	v.Reindex() // of what the refused command had put in
+	v.Reindex() // drops the refused command's entries
 	l.box.charge(r.from, v.Jobs.Len())
 	command := fmt.Sprintf("%T", r.cmd)
 	if due, left := l.said.Says(command); due { // a full disk refuses every command
@@ -256,11 +252,11 @@ func (l *Loop) refuse(r request, err error) {
 	r.reply <- refusal(err, r.begun)
 }
 
-// nothing more is taken into a batch.
+// nothing adds no request to a batch.
 func nothing() (r request, ok bool) { return r, false }
 
-// refusal is the answer to a command whose commit failed with nothing changed; nil after any other error, and after none. begun: earlier
-// slices of the command have been carried out.
+// refusal returns the answer to a command whose commit failed with nothing changed; nil after any other error, and after none. begun:
+// earlier slices of the command were carried out.
 func refusal(err error, begun bool) *pb.Problem {
 	done := "this request changed nothing"
 	if begun {
@@ -296,7 +292,7 @@ func (l *Loop) turn(batch []request, more func() (request, bool)) (all, rest []r
 		reactor.Follow(tx, from)
 		l.box.charge(batch[i].from, tx.Spent()-before)
 	}
-	// Only a command by itself may use the journal's reserve: in company, what need not be written would use it up as well.
+	// Only a command by itself may use the journal's reserve: other commands in the batch would use it up for changes that can wait.
 	if err := l.commit(tx, tx.Must() && len(batch) == 1); err != nil {
 		return batch, nil, err
 	}
@@ -328,7 +324,7 @@ func (l *Loop) turn(batch []request, more func() (request, bool)) (all, rest []r
 	return batch, rest, nil
 }
 
-// ended notes that a command is done with.
+// ended notes that a command is finished.
 func (l *Loop) ended(r request) {
 	if _, ok := r.cmd.(reactor.FollowUp); ok {
 		l.following = false
@@ -346,7 +342,7 @@ func (l *Loop) commit(tx *state.Tx, must bool) error {
 	start := time.Now()
 	failpoint.Hit("commit.before")
 	switch err := l.store.Commit(journal.Batch{Seq: tx.Seq, Rows: rows, Must: must}); {
-	case err != nil && !tx.Durable() && refusal(err, false) != nil: // of the clock alone, which can wait
+	case err != nil && !tx.Durable() && refusal(err, false) != nil: // only the clock was to be written, which can wait
 		return nil
 	case err != nil:
 		return fmt.Errorf("cannot commit batch %d: %w", tx.Seq, err)

@@ -81,7 +81,7 @@ func (g *gated) Commit(b journal.Batch) error {
 	return g.Store.Commit(b)
 }
 
-// While one commit is being written the next commands gather, and nobody is answered before the commit that has his change.
+// Commands gather while a commit is being written, and each is answered only after the commit that contains its change.
 func TestGroupCommit(t *testing.T) { synctest.Test(t, groupCommit) }
 
 func groupCommit(t *testing.T) {
@@ -184,7 +184,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// What the journal cannot take in one piece is refused alone: the controller goes on, and so do the commands beside it.
+// A command that is too large for the journal is refused alone: the controller goes on, and so do the commands beside it.
 func TestTooLargeForTheJournal(t *testing.T) {
 	l := newLoop(journal.NewMemory())
 	huge := submission("huge")
@@ -217,7 +217,7 @@ func TestFullDiskHello(t *testing.T) {
 	}
 }
 
-// A commit that fails ends the writer; nobody gets an answer, and nothing is to be seen of the batch.
+// A failed commit ends the writer. No command is answered, and no reader sees the batch.
 func TestFailedCommitEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		observed := 0

@@ -7,41 +7,41 @@ import (
 	"sync"
 )
 
-// The mailbox is served in turn. Four kinds of senders have equal shares of the writer when all of them have something waiting: the
-// controller itself (the planner, programs, accounting), the nodes, root and SlurmUser, and the users; the users share theirs equally by
-// uid, and the nodes theirs by name. What counts is not the number of commands but what they cost (state.Tx.Spend), so that a sender with
-// expensive ones gets fewer turns. Within one sender's lane the order stays. Nobody is held up while nobody else waits: there is no rate.
+// The mailbox takes senders in turn. Four kinds of senders get equal shares of the writer while all of them have requests waiting: the
+// controller itself (planner, programs, accounting), the nodes, root and SlurmUser, and the users. Users share theirs equally by uid, nodes
+// by name. Shares count the cost of commands (state.Tx.Spend), not their number. Requests within a lane keep their order. A sender alone is
+// never held up: there is no rate limit.
 //
-// The lane that has had least goes next, as in start-time fair queueing: a lane that comes back after a pause begins at the level of
-// those that are being served, and has no claim to what it did not use.
+// The lane that has used least goes next, as in start-time fair queueing. A lane that returns after a pause starts at the level of the
+// lanes being served; unused share does not accumulate.
 
 // Who is a kind of sender.
 type Who int
 
 // The kinds of senders.
 const (
-	Controller Who = iota // who does not say otherwise
+	Controller Who = iota // the default
 	Nodes
 	Operators
 	Users
 	kinds
 )
 
-// laneSize bounds what waits of each kind of sender, of all users and of all nodes together.
+// laneSize bounds the waiting requests of each kind of sender, all users or all nodes together.
 const laneSize = mailboxSize
 
-// perCommand is what every command costs beside what it spends.
+// perCommand is the cost of every command on top of its own units.
 const perCommand = 10
 
 type sender struct {
 	who  Who
-	uid  uint32 // of Users
-	node string // of Nodes, "": of several
+	uid  uint32 // set for Users
+	node string // set for Nodes; "" for several nodes
 }
 
 type senderKey struct{}
 
-// For names the sender of the commands of a context: the user behind a connection.
+// For attaches the sender of commands to a context: the user behind a connection.
 func For(ctx context.Context, who Who, uid uint32) context.Context {
 	if who != Users {
 		uid = 0
@@ -49,7 +49,7 @@ func For(ctx context.Context, who Who, uid uint32) context.Context {
 	return context.WithValue(ctx, senderKey{}, sender{who: who, uid: uid})
 }
 
-// ForNode is For with what a node says; "" is for what several say.
+// ForNode is For with the name of a node; "" stands for several nodes.
 func ForNode(ctx context.Context, node string) context.Context {
 	return context.WithValue(ctx, senderKey{}, sender{who: Nodes, node: node})
 }
@@ -59,37 +59,37 @@ func senderOf(ctx context.Context) sender {
 	return s
 }
 
-// lane is what waits of one sender, in order.
+// lane holds the waiting requests of one sender, in order.
 type lane struct {
 	from sender
 	list []request
-	used uint64 // units, with what was forgone
-	at   int    // in the heap of its kind; -1: not there
+	used uint64 // units, including unused share
+	at   int    // index in the heap of its kind; -1: not in it
 }
 
 func (l *lane) pop() request {
 	r := l.list[0]
 	l.list[0] = request{}
 	if l.list = l.list[1:]; len(l.list) == 0 {
-		l.list = nil // and with it what is in front
+		l.list = nil // also frees the part of the array that was taken
 	}
 	return r
 }
 
-// kind is what waits of one kind of sender.
+// kind holds the waiting requests of one kind of sender.
 type kind struct {
-	used  uint64 // units, with what was forgone
+	used  uint64 // units, including unused share
 	lanes map[sender]*lane
-	turns turns  // those with something waiting
+	turns turns  // lanes with waiting requests
 	crowd int    // requests in them
-	level uint64 // what the lane had used that was served last: where another begins
+	level uint64 // units used by the lane served last; a returning lane starts here
 }
 
 type mailbox struct {
 	mu    sync.Mutex
-	wake  chan struct{} // has one in it when something may wait
+	wake  chan struct{} // holds an element when a request may be waiting
 	kinds [kinds]kind
-	level uint64 // what the kind had used that was served last
+	level uint64 // units used by the kind served last
 }
 
 func newMailbox() *mailbox {
@@ -100,7 +100,7 @@ func newMailbox() *mailbox {
 	return b
 }
 
-// turns is a heap of senders of a kind: first who has used least.
+// turns is a heap of the lanes of a kind; the one that has used least comes first.
 type turns []*lane
 
 func (t turns) Len() int { return len(t) }
@@ -118,7 +118,7 @@ func (t *turns) Pop() any {
 	return l
 }
 
-// put takes a request in; false: there are too many. Of the room for users and for nodes one may have half of what is left; beyond it,
+// put queues a request, or returns false when there are too many. One user or node may take half of the room left to its kind; beyond that,
 // there is room for one command each.
 func (b *mailbox) put(s sender, r request) bool {
 	b.mu.Lock()
@@ -138,7 +138,7 @@ func (b *mailbox) put(s sender, r request) bool {
 	return true
 }
 
-// back puts what is left of a command in front of its sender's others.
+// back puts the rest of a command before its sender's other requests.
 func (b *mailbox) back(r request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,8 +154,8 @@ func (b *mailbox) ring() {
 	}
 }
 
-// begin counts a request and is the lane that it goes to, among those whose turn comes. A kind or a lane that had nothing waiting is
-// brought to the present level.
+// begin counts a request and returns its lane, which it adds to the heap. A kind or lane that had nothing waiting is raised to the current
+// level.
 func (b *mailbox) begin(s sender) *lane {
 	k := &b.kinds[s.who]
 	if k.crowd == 0 {
@@ -174,7 +174,7 @@ func (b *mailbox) begin(s sender) *lane {
 	return l
 }
 
-// next takes out the request whose turn it is; false: nothing waits.
+// next removes and returns the next request; false: nothing waits.
 func (b *mailbox) next() (r request, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -197,7 +197,7 @@ func (b *mailbox) next() (r request, ok bool) {
 	return r, true
 }
 
-// charge notes what a request has cost.
+// charge adds the cost of a request to its sender.
 func (b *mailbox) charge(s sender, units int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -211,12 +211,12 @@ func (b *mailbox) charge(s sender, units int) {
 	switch {
 	case l.at >= 0:
 		heap.Fix(&k.turns, l.at)
-	case k.crowd == 0: // nobody is ahead of anybody
+	case k.crowd == 0: // nothing waits, so no lane needs its account
 		clear(k.lanes)
 	}
 }
 
-// waiting is how many requests there are.
+// waiting returns the number of queued requests.
 func (b *mailbox) waiting() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

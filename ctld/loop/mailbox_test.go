@@ -19,8 +19,8 @@ type numbered struct {
 	n int
 }
 
-// Whatever is sent and whatever it costs: everything is served, each sender's in its order, and while two users, or two kinds of senders,
-// have something waiting, neither gets more of the writer than the other by more than two commands of the largest cost.
+// For any senders and any costs: everything is served, and each sender's commands keep their order. While two users, or two kinds of
+// senders, both have commands waiting, neither gets more than the other by more than two commands of the largest cost.
 func TestTurnsAreFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const dearest = 1000
@@ -201,8 +201,7 @@ func TestAFloodOfOneNode(t *testing.T) {
 	}
 }
 
-// A command on thousands of jobs is carried out in slices, and whoever comes meanwhile is served between them; it has one answer, and that
-// lists all.
+// A command on thousands of jobs is carried out in slices, with other senders served in between. It has one answer, which lists all jobs.
 func TestLongCommandsLetOthersIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const jobs = 2000

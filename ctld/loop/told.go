@@ -10,13 +10,13 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 )
 
-// told logs what has happened, in a goroutine of its own: a line costs the writer more than most commands, and a log whose reader stands
-// still (the journal, a pipe) would stop it. When the log is far behind, batches are left out, and the number of their events is logged.
+// told logs events in a goroutine of its own: a line costs the writer more than most commands, and a stalled log reader (the journal, a
+// pipe) would stop the writer. When the log is far behind, batches are dropped and the number of dropped events is logged.
 type told struct {
 	log     *slog.Logger
 	batches chan tellable
-	queued  atomic.Int64 // events that wait; of a batch that is being logged all
-	left    atomic.Int64 // events that were left out
+	queued  atomic.Int64 // events that wait, including the whole batch being logged
+	left    atomic.Int64 // events that were dropped
 }
 
 type tellable struct {
@@ -24,21 +24,21 @@ type tellable struct {
 	seq    uint64
 }
 
-// What waits is bounded by its events, each of which may hold a job's record of some kilobytes; maxBatches is more than the writer makes
-// while a log only stutters.
+// The number of waiting events bounds memory: each may hold a job's record of some kilobytes. The writer makes fewer than maxBatches while
+// a log only stutters.
 const (
 	maxTold    = 50_000
 	maxBatches = 4096
 )
 
-// lastWords is how long an end waits for the log.
+// lastWords is the time that the log gets at shutdown.
 const lastWords = 2 * time.Second
 
 func newTold(log *slog.Logger) *told {
 	return &told{log: log, batches: make(chan tellable, maxBatches)}
 }
 
-// tell is for the writer. It does not block. Events of which nothing is said do not wait.
+// tell queues events for the log. It is for the writer and does not block. Events that make no line are not queued.
 func (t *told) tell(events []state.Event, seq uint64) {
 	var said []state.Event
 	for _, e := range events {
@@ -61,7 +61,7 @@ func (t *told) tell(events []state.Event, seq uint64) {
 	t.left.Add(n)
 }
 
-// says reports whether an event may make a line. Most do not: heartbeats, and what is shown of pending jobs.
+// says reports whether an event may make a line. Most do not: heartbeats, and fields of pending jobs that are only displayed.
 func (t *told) says(e state.Event) bool {
 	switch e := e.(type) {
 	case state.NodeChanged:
@@ -74,7 +74,7 @@ func (t *told) says(e state.Event) bool {
 	return t.log.Enabled(context.Background(), state.EventLevel(e))
 }
 
-// start logs until stop is called, and what is left then: stop waits for that as long as it is told. The writer has ended by then.
+// start logs until stop is called. stop then logs the remaining events, for at most the given time. The writer must have ended.
 func (t *told) start() (stop func(patience time.Duration)) {
 	done := make(chan struct{})
 	go func() {

@@ -29,7 +29,7 @@ func (s *slow) Write(p []byte) (int, error) {
 	return s.text.Write(p)
 }
 
-// TestToldApart: a log that stands still does not stop the writer. What is left out is counted; the rest comes in order.
+// TestToldApart: a blocked log does not stop the writer. Dropped lines are counted; the rest come in order.
 func TestToldApart(t *testing.T) {
 	s := &slow{go_: make(chan struct{}), in: make(chan struct{})}
 	told := newTold(slog.New(slog.NewTextHandler(s, nil)))
@@ -82,7 +82,7 @@ func TestStandingLogAtTheEnd(t *testing.T) {
 	<-ended
 }
 
-// TestJobLines: of a job there is a line at info for its start and one for its end; what is wrong is a warning.
+// TestJobLines: a job has one line at info for its start and one for its end; a fault is a warning.
 func TestJobLines(t *testing.T) {
 	var out bytes.Buffer
 	told := newTold(slog.New(slog.NewTextHandler(&out, nil)))
@@ -115,7 +115,7 @@ func TestJobLines(t *testing.T) {
 	}
 }
 
-// BenchmarkTell is what the log costs the writer for a batch with the start and the end of a job.
+// BenchmarkTell measures the writer's cost of logging a batch with the start and the end of a job.
 func BenchmarkTell(b *testing.B) {
 	told := newTold(slog.New(slog.DiscardHandler))
 	stop := told.start()

@@ -10,7 +10,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// compose writes the letters of one commit, in the order of its events. It runs on the writer's goroutine and may use its index.
+// compose writes the mails for one commit, in the order of its events. It runs on the writer's goroutine and may use its index.
 func compose(c state.Change, s Settings) []Letter {
 	var letters []Letter
 	w := &writer{change: c, settings: s, last: map[uint32]*pb.JobRecord{}, arrays: map[uint32]bool{}}
@@ -36,12 +36,12 @@ func concernsMail(e state.Event) bool {
 	return j.GetSpec().GetMailType() != 0
 }
 
-// writer is what one commit's letters depend on besides their events.
+// writer holds the context of one commit's mails besides its events.
 type writer struct {
 	change   state.Change
 	settings Settings
 	last     map[uint32]*pb.JobRecord // the record of a job in its last event, for what a requeue forgets
-	arrays   map[uint32]bool          // whose end has been told
+	arrays   map[uint32]bool          // whose end has been reported
 }
 
 func (w *writer) of(e state.Event) (letters []Letter) {
@@ -57,7 +57,7 @@ func (w *writer) of(e state.Event) (letters []Letter) {
 	case state.JobRequeued:
 		letters = w.requeued(e)
 	case state.JobChanged:
-		if e.What == state.WhatWarned { // to everybody who wants any mail
+		if e.What == state.WhatWarned { // to every user who wants any mail
 			letters = w.one(e.Job, e.Job.Spec.MailType, "GPUs idle", "GPU_IDLE")
 		}
 		if e.What == "dependency" && e.Job.DependencyNever {
@@ -87,7 +87,7 @@ func (w *writer) begunBefore(j *pb.JobRecord) bool {
 	for _, e := range w.change.Events {
 		if s, ok := e.(state.JobStarted); ok && s.Job.ArrayJobId == j.ArrayJobId {
 			if now == 0 && s.Job.Id != j.Id {
-				return true // the first of this commit speaks for the others
+				return true // the first of this commit stands for the others
 			}
 			now++
 		}
@@ -97,7 +97,7 @@ func (w *writer) begunBefore(j *pb.JobRecord) bool {
 }
 
 func (w *writer) requeued(e state.JobRequeued) []Letter {
-	if e.Why == pb.StopCron { // its end has been told
+	if e.Why == pb.StopCron { // its end has been reported
 		return nil
 	}
 	text := "Requeued"
@@ -107,7 +107,7 @@ func (w *writer) requeued(e state.JobRequeued) []Letter {
 	return w.one(e.Job, pb.MailRequeue, text, "REQUEUE")
 }
 
-// failed are the ends that --mail-type=FAIL is about.
+// failed reports whether an end concerns --mail-type=FAIL.
 func failed(s pb.JobState) bool {
 	switch s {
 	case pb.JobState_JOB_COMPLETED, pb.JobState_JOB_CANCELLED, pb.JobState_JOB_PREEMPTED:
@@ -134,7 +134,7 @@ func (w *writer) ended(j *pb.JobRecord) (letters []Letter) {
 	return append(letters, w.end(j, failed(j.State), text)...)
 }
 
-// end writes "Failed" to who asked for failures, "Ended" to who asked for ends.
+// end writes "Failed" to users who want failures, "Ended" to users who want ends.
 func (w *writer) end(j *pb.JobRecord, bad bool, text string) []Letter {
 	if bad && w.asks(j, pb.MailFail) {
 		return w.one(j, pb.MailFail, "Failed"+text, "FAIL")
@@ -142,7 +142,7 @@ func (w *writer) end(j *pb.JobRecord, bad bool, text string) []Letter {
 	return w.one(j, pb.MailEnd, "Ended"+text, "END")
 }
 
-// arrayEnded is one letter for all tasks, when the last of them has ended.
+// arrayEnded writes one mail for all tasks, when the last of them has ended.
 func (w *writer) arrayEnded(j *pb.JobRecord) []Letter {
 	v := w.change.View
 	if v.ArrayCounts(j.ArrayJobId).Active > 0 || w.arrays[j.ArrayJobId] {
@@ -171,12 +171,12 @@ func (w *writer) arrayEnded(j *pb.JobRecord) []Letter {
 	return w.end(j, bad, text)
 }
 
-// eachTask: the tasks of an array are told apart only when ARRAY_TASKS was asked for.
+// eachTask reports whether tasks of the array have mails of their own: only if ARRAY_TASKS was requested.
 func eachTask(j *pb.JobRecord) bool { return j.Spec.GetMailType()&pb.MailArrayTasks != 0 }
 
 func (w *writer) asks(j *pb.JobRecord, event uint32) bool { return j.Spec.GetMailType()&event != 0 }
 
-// one is a letter about one job, nil when its user did not ask for the event.
+// one writes a mail about one job, nil when its user does not want the event.
 func (w *writer) one(j *pb.JobRecord, event uint32, text, word string) []Letter {
 	if !w.asks(j, event) {
 		return nil
@@ -184,7 +184,7 @@ func (w *writer) one(j *pb.JobRecord, event uint32, text, word string) []Letter 
 	return []Letter{letter(j, w.settings, text, word)}
 }
 
-// letter is addressed and worded as Slurm does: "Slurm Job_id=12 Name=x Ended, Run time 00:00:01, COMPLETED, ExitCode 0".
+// letter makes a mail with Slurm's recipient and wording: "Slurm Job_id=12 Name=x Ended, Run time 00:00:01, COMPLETED, ExitCode 0".
 func letter(j *pb.JobRecord, s Settings, text, word string) Letter {
 	who := fmt.Sprintf("Slurm Job_id=%d", j.Id)
 	switch {
@@ -213,17 +213,17 @@ func letter(j *pb.JobRecord, s Settings, text, word string) Letter {
 
 func clock(ns int64) string { return timespec.Clock(max(ns, 0) / 1e9) }
 
-// limits remembers which jobs were told that they near their time limit.
+// limits remembers the jobs whose users were told that the time limit is near.
 type limits struct {
 	told map[attempt]uint32 // bits of events
 }
 
 type attempt struct{ job, number uint32 }
 
-// sweep writes the letters that are due. The time is the view's: its times are of the same clock also when somebody has just set that.
-// After a start of the controller, what had been due before is taken as told.
+// sweep writes the mails that are due. It uses the view's time, which is of the same clock as the view's other times even if somebody has
+// just set the clock. After a start of the controller, earlier mails count as sent.
 func (l *limits) sweep(v *state.View, s Settings, nowNS int64) (letters []Letter) {
-	if nowNS == 0 { // nobody has looked at the clock yet
+	if nowNS == 0 { // before the first look at the clock
 		return nil
 	}
 	first := l.told == nil

@@ -1,10 +1,9 @@
 // Package mail sends users mail about their jobs (sbatch(1), --mail-type) through slurm.conf's MailProg.
 //
-// Mail follows from the events of a commit, so nothing is said that could still be taken back: the writer calls Changed
-// after it has published, which only queues. A goroutine starts the program, as SlurmUser, with an argument vector and
-// never through a shell, because job names and addresses are users' text. The queue is bounded; mail that does not fit,
-// or that the program refuses, is logged and lost, as with Slurm. Recipients that a mail program could read as an
-// option, a file or a command are refused.
+// Mail follows from the events of a commit, so no mail can become untrue: the writer calls Changed after it has published, which only
+// queues. A goroutine starts the program, as SlurmUser, with an argument vector and never through a shell, because job names and addresses
+// are users' text. The queue is bounded; mail that does not fit, or that the program refuses, is logged and lost, as with Slurm. Recipients
+// that a mail program could read as an option, a file or a command are refused.
 package mail
 
 import (
@@ -25,7 +24,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/inherit"
 )
 
-// Bounds: letters that may wait, programs that run at once, and how long one may take.
+// Limits: waiting mails, concurrent programs, and the time of one program.
 const (
 	queueSize = 2000
 	senders   = 2
@@ -41,10 +40,10 @@ type Letter struct {
 	Env     []string // SLURM_JOB_ID and the like, NAME=value, for programs that write more than the subject
 }
 
-// Settings are what slurm.conf says of mail.
+// Settings are the mail settings of slurm.conf.
 type Settings struct {
 	Program string // MailProg
-	Domain  string // MailDomain: of recipients that --mail-user did not name
+	Domain  string // MailDomain: for recipients without --mail-user
 	Cluster string
 	UID     uint32 // SlurmUser
 	GID     uint32
@@ -61,15 +60,15 @@ type Post struct {
 	dropped  atomic.Uint64
 }
 
-// New makes a Post. settings is asked for every letter, so that a reconfiguration counts at once.
+// New makes a Post. It calls settings for every mail, so that a reconfiguration applies at once.
 func New(settings func() Settings, view func() *state.View, log *slog.Logger) *Post {
 	return &Post{settings: settings, view: view, log: log, queue: make(chan Letter, queueSize), send: run}
 }
 
-// Changed queues what the events of a commit say to users. It does not block.
+// Changed queues the mails about the events of a commit. It does not block.
 func (p *Post) Changed(c state.Change) {
 	if !slices.ContainsFunc(c.Events, concernsMail) {
-		return // as almost always
+		return // the usual case
 	}
 	for _, l := range compose(c, p.settings()) {
 		p.put(l)
@@ -86,7 +85,7 @@ func (p *Post) put(l Letter) {
 	}
 }
 
-// Run sends what is queued, and looks every few seconds which jobs have come near their time limit.
+// Run sends queued mails, and checks every few seconds which jobs are near their time limit.
 func (p *Post) Run(ctx context.Context) {
 	done := make(chan struct{})
 	for range senders {
@@ -127,8 +126,8 @@ func (p *Post) deliver(ctx context.Context, l Letter) {
 	}
 }
 
-// run starts the program. A sendmail gets a whole letter on its standard input, every other program `-s SUBJECT RECIPIENT…` and
-// an empty one (slurm.conf(5), MailProg).
+// run starts the program. A sendmail gets a whole mail on its standard input, every other program `-s SUBJECT RECIPIENT…` and an empty
+// input (slurm.conf(5), MailProg).
 func run(ctx context.Context, s Settings, l Letter) error {
 	program, err := find(s.Program)
 	if err != nil {
@@ -161,7 +160,7 @@ func run(ctx context.Context, s Settings, l Letter) error {
 	return nil
 }
 
-// find is the program to use: the configured one, or where that is the default and is missing, what else a system has.
+// find returns the program to use: the configured one, or, if that is the default and missing, another mail program of the system.
 func find(configured string) (string, error) {
 	tries := []string{configured}
 	if configured == "" || configured == "/bin/mail" {
@@ -175,7 +174,7 @@ func find(configured string) (string, error) {
 	return "", errors.New("no program to send mail with (MailProg of slurm.conf; tried " + strings.Join(tries, ", ") + ")")
 }
 
-// address accepts what every mail program takes for a recipient: none of "-option", "/file", "|command", and "+file", "%user" or "=file",
+// address accepts recipients that are safe for every mail program: none of "-option", "/file", "|command", and "+file", "%user" or "=file",
 // which mailx(1) takes for mailboxes to write to.
 func address(s string) bool {
 	if s == "" || len(s) > 254 || strings.IndexByte("-+%=@", s[0]) >= 0 {

@@ -284,7 +284,7 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// Whatever tasks do in whatever commits, an array that asked for its end as a whole gets one letter for it.
+// An array that asked for mail at its end as a whole gets one mail for it, in any order of its tasks and commits.
 func TestOneSummary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory()

@@ -5,7 +5,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// exporter writes the families that the exporter behind dashboard 4323 has, with its labels.
+// exporter writes the families of the exporter behind dashboard 4323, with its labels.
 func (s *Source) exporter(p *metrics.Page, t *tally, f figures, names bool) {
 	exporterNodes(p, t)
 	exporterQueue(p, &t.jobs)
@@ -56,7 +56,7 @@ func exporterQueue(p *metrics.Page, c *jobs) {
 	}{
 		{"pending", "Pending jobs.", state(pb.JobState_JOB_PENDING)},
 		{"pending_dependency", "Pending jobs that wait for other jobs.", c.depends},
-		// squeue shows these flags in place of RUNNING.
+		// squeue shows these flags instead of RUNNING.
 		{"running", "Running jobs.", max(0, state(pb.JobState_JOB_RUNNING)-c.flagged[pb.JobConfiguring])},
 		{"suspended", "Suspended jobs.", state(pb.JobState_JOB_SUSPENDED)},
 		{"cancelled", "Jobs that were cancelled, for MinJobAge.", state(pb.JobState_JOB_CANCELLED)},

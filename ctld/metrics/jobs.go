@@ -5,7 +5,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// jobRow is a family of Slurm's about jobs.
+// jobRow is a family of Slurm's metrics about jobs.
 type jobRow struct {
 	name, help string
 	value      func(*jobs) float64

@@ -89,7 +89,7 @@ func newWorld(t testing.TB, nodes int) *world {
 	return w
 }
 
-// submit adds a job of a user, started with so many GPUs of a node unless that is "".
+// submit adds a job of a user. If node is not "", the job starts there with that many GPUs.
 func (w *world) submit(user, account, node string, gpus ...uint32) uint32 {
 	w.t.Helper()
 	spec := &pb.JobSpec{Name: "secret-name", Uid: 1000, User: user, Account: account}
@@ -283,7 +283,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
-// TestIdleTimeOnlyGrows: it is a counter, whoever comes first later.
+// TestIdleTimeOnlyGrows: it is a counter, so no user's time may shrink when other users take the first places.
 func TestIdleTimeOnlyGrows(t *testing.T) {
 	g := &idleGPUs{}
 	users := []string{"a", "b", "c", "d", "e"}
@@ -417,7 +417,7 @@ func BenchmarkPages(b *testing.B) {
 	}
 }
 
-// BenchmarkWatch is what a job that starts and ends costs the writer.
+// BenchmarkWatch measures the writer's cost for a job that starts and ends.
 func BenchmarkWatch(b *testing.B) {
 	w := newWorld(b, 1)
 	id := w.submit("alice", "physics", "n0", 0)
@@ -429,7 +429,7 @@ func BenchmarkWatch(b *testing.B) {
 	}
 }
 
-// TestTallyIsDropped: a scrape does not keep a View, and whatever has been deleted since, until the next one.
+// TestTallyIsDropped: a scrape does not keep its View, with everything deleted since, until the next scrape.
 func TestTallyIsDropped(t *testing.T) {
 	w := newWorld(t, 1)
 	w.read("/metrics/jobs", true)

@@ -8,16 +8,16 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// nodeTally is one node.
+// nodeTally holds the figures of one node.
 type nodeTally struct {
 	*state.Node
 	base       pb.NodeState // with ALLOCATED and MIXED
-	cpus       uint32       // that jobs can have
+	cpus       uint32       // available to jobs
 	idle       uint32       // of them
-	gpus       int          // that there are, faulty ones included
-	gpusHeld   int          // that jobs hold, or a part of them
-	gpusFaulty int          // that are not given out
-	gpusFree   int          // that a job could have now
+	gpus       int          // existing ones, including faulty ones
+	gpusHeld   int          // held by jobs, whole or in part
+	gpusFaulty int          // withheld
+	gpusFree   int          // available to a job now
 }
 
 func tallyOf(v *state.View, n *state.Node) nodeTally {
@@ -35,7 +35,7 @@ func tallyOf(v *state.View, n *state.Node) nodeTally {
 	return t
 }
 
-// devices counts GPUs, and those of them that somebody has.
+// devices counts GPUs, and those held.
 func (t *nodeTally) devices(v *state.View) {
 	if t.Inv == nil || !t.Inv.Has("gpu") {
 		return
@@ -81,7 +81,7 @@ type nodes struct {
 	cpus, cpusAll, cpusAlloc, idle, gpus   float64
 	gpusHeld, gpusFaulty, gpusFree, linked float64
 	memMiB, memAlloc, memFree              float64
-	words                                  map[string]float64 // by the word that sinfo has for it
+	words                                  map[string]float64 // by sinfo's word for the state
 }
 
 func (c *nodes) add(t *nodeTally) {
@@ -113,7 +113,7 @@ func (c *nodes) add(t *nodeTally) {
 	c.words[t.word()]++
 }
 
-// flag is how many have a flag.
+// flag returns the number of nodes with a flag.
 func (c *nodes) flag(f uint32) float64 {
 	for bit, n := range c.flags {
 		if f == 1<<bit {
@@ -123,7 +123,7 @@ func (c *nodes) flag(f uint32) float64 {
 	return 0
 }
 
-// word is the state of a node in the words of the exporter, which knows one for each node.
+// word returns the exporter's state of a node, one word for each node.
 func (t *nodeTally) word() string {
 	switch f := t.StateFlags; {
 	case f&pb.NodeMaint != 0:
@@ -169,9 +169,9 @@ func (t *tally) countNodes() {
 	}
 }
 
-// nodeRow is a family of Slurm's about nodes.
+// nodeRow is a family of Slurm's metrics about nodes.
 type nodeRow struct {
-	name, part, help string // of the cluster, of a partition where it is called something else, and what it is
+	name, part, help string // the cluster's name, a partition's where it differs, and the help text
 	value            func(*nodes) float64
 }
 

@@ -5,13 +5,13 @@ import "github.com/sluice-hpc/sluice/internal/metrics"
 // figures are the counters of sdiag(1), by its names for them.
 type figures map[string]float64
 
-// us is a duration in microseconds.
+// us returns a duration in microseconds.
 func (f figures) us(name string) float64 { return float64(int64(f[name] / 1e3)) }
 
-// mean is a sum by the number of passes.
+// mean divides a sum by the number of passes.
 func (f figures) mean(name string) float64 { return f[name] / max(f["passes"], 1) }
 
-// schedRow is a family of Slurm's about the scheduler. Sluice has one scheduler, which backfills: both halves of sdiag show it.
+// schedRow is a family of Slurm's metrics about the scheduler. Sluice has one scheduler, which backfills: both halves of sdiag show it.
 type schedRow struct {
 	name, help string
 	value      func(figures) float64
@@ -24,7 +24,7 @@ func zero(figures) float64                    { return 0 }
 func wholeQueue(f figures) float64            { return f["passes"] - f["truncated"] }
 func meanPassUS(f figures) float64            { return f.mean("pass_total_ns") / 1e3 }
 
-// schedRows are the families of Slurm 25.11. All are gauges, as there: the counters begin anew at midnight UTC and with sdiag --reset.
+// schedRows are the families of Slurm 25.11. All are gauges, as there: the counters restart at midnight UTC and with sdiag --reset.
 var schedRows = []schedRow{
 	{"agent_cnt", "Nodes that are connected.", plain("links")},
 	{"agent_queue_size", "Always 0: orders for nodes are not queued.", zero},
@@ -86,7 +86,7 @@ var schedRows = []schedRow{
 	{"slurmdbd_queue_size", "Jobs that are still to be written to the accounting database.", plain("accounting_waiting")},
 }
 
-// figures are sdiag's, and when they were asked for.
+// figures returns those of sdiag, and the time of the query.
 func (s *Source) figures() figures {
 	f := figures(s.Figures())
 	f["now_s"] = float64(s.Now().Unix())

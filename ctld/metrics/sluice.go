@@ -10,7 +10,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// own writes what neither Slurm nor the exporter has.
+// own writes the metrics that neither Slurm nor the exporter has.
 func (s *Source) own(p *metrics.Page, t *tally, names bool) {
 	v, now := t.view, float64(s.Now().UnixNano())/1e9
 	p.Gauge("sluice_build_info", "1, with the version of the controller.", "version").Add(1, s.Version)
@@ -22,7 +22,7 @@ func (s *Source) own(p *metrics.Page, t *tally, names bool) {
 	s.upkeep(p)
 }
 
-// maxReasons bounds the words for which jobs wait.
+// maxReasons bounds the reasons of waiting jobs.
 const maxReasons = 60
 
 func (s *Source) queue(p *metrics.Page, t *tally, now float64) {
@@ -47,7 +47,7 @@ func (s *Source) queue(p *metrics.Page, t *tally, now float64) {
 		"Longest current wait of a job for resources (reasons Resources and Priority); 0: no job waits.").Add(oldest)
 }
 
-// links are the streams to the nodes.
+// links writes metrics of the streams to the nodes.
 func (s *Source) links(p *metrics.Page, t *tally) {
 	p.Gauge("sluice_nodes_linked", "Nodes that are connected to the controller.").Add(t.allNodes.linked)
 	lag := 0.0
@@ -89,7 +89,7 @@ func truth(b bool) float64 {
 // maxBlock is the largest block of GPUs that is counted.
 const maxBlock = 16
 
-// gpus are those of the cluster, and into which pieces the free ones fall.
+// gpus writes metrics of the cluster's GPUs, and of the fragments of the free ones.
 func (s *Source) gpus(p *metrics.Page, t *tally) {
 	n := &t.allNodes
 	p.Gauge("sluice_gpus",
@@ -149,7 +149,7 @@ func (s *Source) idleUsers(p *metrics.Page, names bool) {
 	}
 }
 
-// upkeep is what an administrator has to see to.
+// upkeep writes metrics of things that an administrator has to maintain.
 func (s *Source) upkeep(p *metrics.Page) {
 	if own, all, err := s.Certificates(); err == nil {
 		p.Gauge("sluice_certificate_expiry_timestamp_seconds", "Time when the certificate expires, in seconds since 1970.", "certificate")

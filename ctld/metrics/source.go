@@ -11,21 +11,21 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Source is where the figures come from. All of its functions may be called at any time by any goroutine.
+// Source provides the figures. All of its functions may be called at any time by any goroutine.
 type Source struct {
 	View    func() *state.View
 	Figures func() map[string]float64 // sdiag's
 	Samples Samples
 	Now     func() time.Time
-	// Boot is CLOCK_BOOTTIME in nanoseconds, by which the times of samples are.
+	// Boot returns CLOCK_BOOTTIME in nanoseconds, the clock of samples' times.
 	Boot func() int64
-	// Certificates gives the certificate that the controller shows, and those of the authorities.
+	// Certificates returns the controller's certificate, and those of the authorities.
 	Certificates func() (own *x509.Certificate, authorities []*x509.Certificate, err error)
-	// Backup is when a backup was last found to hold everything; the zero time: never.
+	// Backup returns when a backup was last found complete; the zero time: never.
 	Backup func() time.Time
-	// Accounting is how many jobs wait to be written there, and the error that the last attempt ended with.
+	// Accounting returns the number of jobs that wait to be written, the number of written rows, and the error of the last attempt.
 	Accounting func() (waiting int, written uint64, err error)
-	// Top is how many users and accounts have series of their own.
+	// Top returns the number of users and accounts with series of their own.
 	Top     func() int
 	Version string
 
@@ -38,17 +38,17 @@ type Source struct {
 	drop *time.Timer
 }
 
-// dropAfter is when a tally is dropped: the pages of a scrape are asked for one after the other.
+// dropAfter is the lifetime of a tally: the pages of a scrape are requested one after the other.
 const dropAfter = 2 * metrics.Fresh
 
-// Samples is what GPUs are doing; *live.Samples is one.
+// Samples provides samples of GPUs; *live.Samples is one.
 type Samples interface {
-	// Get is what a device was doing when it was last looked at, nil when that has not been heard since; idleNS is when it was last busy,
-	// 0 when it is busy or nobody knows.
+	// Get returns the latest sample of a device, nil if there is none since sinceNS; idleNS is when it was last busy, 0 when it is busy or
+	// unknown.
 	Get(node, id string, sinceNS int64) (last *pb.DeviceSample, idleNS int64)
 }
 
-// Pages are all pages by their paths.
+// Pages returns all pages by their paths.
 func (s *Source) Pages() map[string]metrics.Render {
 	counted := func(page func(*metrics.Page, *tally)) metrics.Render {
 		return func(p *metrics.Page, _ bool) error { page(p, s.tally()); return nil }
@@ -76,7 +76,7 @@ func (s *Source) mainPage(p *metrics.Page, names bool) error {
 	return p.Gather(s.Watch().registry)
 }
 
-// tally is the one of this second, so that all pages of a scrape cost one walk; one that took longer is good for longer.
+// tally returns the tally of this second, so that all pages of a scrape cost one walk; a slow one is valid for longer.
 func (s *Source) tally() *tally {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *Source) tally() *tally {
 	return t
 }
 
-// Watch is what counts as things happen.
+// Watch returns the counters of events.
 func (s *Source) Watch() *Watch {
 	s.once.Do(func() {
 		s.watch = newWatch()

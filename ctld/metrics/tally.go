@@ -8,29 +8,29 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// jobs adds up jobs: those of the cluster, or of a partition, a user or an account.
+// jobs adds up jobs: those of the cluster, a partition, a user or an account.
 type jobs struct {
 	all      float64
-	state    [pb.JobState_JOB_OUT_OF_MEMORY + 1]float64 // the base states, less those that a flag says better
-	flagged  map[uint32]float64                         // by flag, of those that are shown by it
+	state    [pb.JobState_JOB_OUT_OF_MEMORY + 1]float64 // the base states, less jobs that are shown by a flag
+	flagged  map[uint32]float64                         // by flag, of jobs that are shown by it
 	held     float64
-	depends  float64 // pending for a dependency
-	started  float64 // have begun at least once
+	depends  float64 // pending because of a dependency
+	started  float64 // have started at least once
 	finished float64
 
-	cpus, gpus, nodes, memMiB float64 // of those that run
+	cpus, gpus, nodes, memMiB float64 // of running jobs
 
-	// of pending jobs: the largest of the numbers of nodes that they ask for, at least and at most; with and without held ones
+	// of pending jobs: the largest minimum and maximum of requested nodes; with and without held ones
 	minNodes, maxNodes         uint32
 	minNodesFree, maxNodesFree uint32
 	partLimit                  float64 // wait because of their partition's limit of nodes
 }
 
-// shownFlags are those by which a job is counted, beside its base state.
+// shownFlags are the flags by which a job is counted, beside its base state.
 var shownFlags = []uint32{pb.JobCompleting, pb.JobStageOut, pb.JobConfiguring, pb.JobResizing, pb.JobRequeued, pb.JobRevoked,
 	pb.JobSignaling, pb.JobPowerUp}
 
-// size is what a job holds, as all who count it need it.
+// size holds the resources of a job, for all counters.
 type size struct {
 	tasks                   float64
 	cpus, gpus, nodes, memM float64
@@ -98,12 +98,12 @@ func (c *jobs) wait(j *pb.JobRecord, tasks float64) {
 	}
 }
 
-// busy is by how much of the queue somebody is ordered: who has most comes first.
+// busy is the sort key of users and accounts: the largest comes first.
 func (c *jobs) busy() float64 {
 	return c.state[pb.JobState_JOB_RUNNING] + c.state[pb.JobState_JOB_PENDING] + c.state[pb.JobState_JOB_SUSPENDED]
 }
 
-// merge adds what another one has.
+// merge adds the figures of another one.
 func (c *jobs) merge(o *jobs) {
 	c.all, c.held, c.depends = c.all+o.all, c.held+o.held, c.depends+o.depends
 	c.started, c.finished, c.partLimit = c.started+o.started, c.finished+o.finished, c.partLimit+o.partLimit
@@ -121,7 +121,7 @@ func (c *jobs) merge(o *jobs) {
 	c.minNodesFree, c.maxNodesFree = max(c.minNodesFree, o.minNodesFree), max(c.maxNodesFree, o.maxNodesFree)
 }
 
-// tally is what all pages are made of.
+// tally is the basis of all pages.
 type tally struct {
 	view       *state.View
 	jobs       jobs
@@ -129,7 +129,7 @@ type tally struct {
 	users      map[string]*jobs
 	accounts   map[string]*jobs
 	reasons    map[string]float64
-	oldestNS   int64 // when the job that has waited longest, and could start, became eligible; 0: none waits
+	oldestNS   int64 // when the startable job that has waited longest became eligible; 0: none waits
 	nodes      []nodeTally
 	partNodes  map[string]*nodes
 	allNodes   nodes
@@ -176,16 +176,16 @@ func of(m map[string]*jobs, name string) *jobs {
 	return c
 }
 
-// other is who has no series of his own.
+// other stands for users and accounts without series of their own.
 const other = "other"
 
-// named is somebody, and what he has.
+// named is a user or an account, and its figures.
 type named struct {
 	name string
 	*jobs
 }
 
-// topmost are the first n by jobs in the order of their names, and all others as one; one who is called so is one of them.
+// topmost returns the first n by jobs, in the order of their names, and all others as one; one whose name is "other" is part of the latter.
 func topmost(m map[string]*jobs, n int) []named {
 	list := make([]named, 0, len(m))
 	for name, c := range m {

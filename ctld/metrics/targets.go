@@ -7,7 +7,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TargetsPath is where Prometheus finds the nodes (http_sd_configs).
+// TargetsPath is the page with Prometheus' targets (http_sd_configs).
 const TargetsPath = "/targets.json"
 
 // target is one node in the form of Prometheus' HTTP service discovery.
@@ -16,8 +16,8 @@ type target struct {
 	Labels  map[string]string `json:"labels"`
 }
 
-// targetsPage lists the nodes that should answer, also those that are down or serve no other host: a target that cannot be read is seen,
-// one that is missing is not.
+// targetsPage lists the nodes that should answer, including those that are down or serve no other host: a target that cannot be read is
+// noticed, a missing one is not.
 func (s *Source) targetsPage(p *metrics.Page, _ bool) error {
 	all := []target{}
 	for _, n := range s.View().Nodes() {

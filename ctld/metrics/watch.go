@@ -9,7 +9,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Watch counts events as they are committed, and how long GPUs are idle.
+// Watch counts events as they are committed, and the idle time of GPUs.
 type Watch struct {
 	registry *prometheus.Registry
 	commit   prometheus.Histogram
@@ -56,10 +56,10 @@ func newWatch() *Watch {
 	return w
 }
 
-// Committed takes in how long a commit took.
+// Committed observes the duration of a commit.
 func (w *Watch) Committed(took time.Duration) { w.commit.Observe(took.Seconds()) }
 
-// Changed takes in what happened. It is a loop observer.
+// Changed counts the events of a commit. It is a loop observer.
 func (w *Watch) Changed(c state.Change) {
 	for _, e := range c.Events {
 		switch e := e.(type) {
@@ -96,26 +96,26 @@ func partitionOf(v *state.View, j *pb.JobRecord) string {
 	return j.Partition
 }
 
-// idleGPUs adds up how long users leave GPUs idle that their jobs have. Users keep their series for as long as the controller runs, because
-// a counter must not shrink: the first Top that leave any idle have one, all others share "other".
+// idleGPUs adds up the time for which users leave their jobs' GPUs idle. Users keep their series for as long as the controller runs,
+// because a counter must not shrink: the first Top with idle time have one, all others share "other".
 type idleGPUs struct {
 	mu      sync.Mutex
-	seconds map[string]float64 // all that have a series, and other
+	seconds map[string]float64 // all users with a series, and other
 	now     map[string]float64 // GPUs that are idle now
-	held    float64            // GPUs that jobs have and of which is known what they do
+	held    float64            // GPUs held by jobs whose activity is known
 	lastNS  int64
 }
 
-// idleAfter is how long a GPU has done nothing before it counts as idle.
+// idleAfter is the time without activity after which a GPU counts as idle.
 const idleAfter = time.Minute
 
-// LookEvery is how often LookAtGPUs is to be called.
+// LookEvery is the interval of calls to LookAtGPUs.
 const LookEvery = 15 * time.Second
 
-// maxStep bounds the time that one look accounts for: the machine may have been asleep.
+// maxStep bounds the time that one look counts: the machine may have been asleep.
 const maxStep = 4 * LookEvery
 
-// LookAtGPUs accounts for the time since it was called last. It walks over the running jobs.
+// LookAtGPUs counts the time since its last call. It walks over the running jobs.
 func (s *Source) LookAtGPUs() {
 	nowNS, v, now, held := s.Boot(), s.View(), map[string]float64{}, 0.0
 	for j := range v.Jobs.All() {
@@ -124,14 +124,14 @@ func (s *Source) LookAtGPUs() {
 		}
 		idle, of := s.idleOf(v, j, nowNS)
 		held += of
-		if of > 0 { // who has GPUs and uses them has a series too, at 0
+		if of > 0 { // users whose GPUs are all busy have a series too, at 0
 			now[j.Spec.GetUser()] += idle
 		}
 	}
 	s.Watch().idle.put(now, held, nowNS, s.Top())
 }
 
-// idleOf is how many GPUs of a job do nothing, and of how many that is known. One that is shared does nothing when none of its users do.
+// idleOf returns how many GPUs of a job are idle, and for how many this is known. A shared GPU is idle when all its users are.
 func (s *Source) idleOf(v *state.View, j *pb.JobRecord, nowNS int64) (idle, of float64) {
 	for _, a := range j.Alloc {
 		n := v.Node(a.Node)
@@ -155,7 +155,7 @@ func (s *Source) idleOf(v *state.View, j *pb.JobRecord, nowNS int64) (idle, of f
 	return idle, of
 }
 
-// staleNS is how old what is known of a GPU may be.
+// staleNS is the age up to which a sample of a GPU counts.
 const staleNS = int64(2 * time.Minute)
 
 func (g *idleGPUs) put(now map[string]float64, held float64, nowNS int64, top int) {

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Annex is a listener of connections that have come in through the Door and have shown their certificates: those of relays, which have a
-// server of their own behind the same port. gRPC's bounds hold for a server and not for a method: messages of nodes may be large, and
-// pieces must not be, or a host could have this process take in megabytes for each of its thousand streams.
+// Annex is a listener for connections that have come in through the Door and have presented their certificates: those of relays, which have
+// a server of their own behind the same port. gRPC's limits apply to a server and not to a method: messages of nodes may be large, and
+// pieces must not be, or a host could make this process read megabytes for each of its thousand streams.
 type Annex struct {
 	addr   net.Addr
 	in     chan *visitor
@@ -19,18 +19,18 @@ type Annex struct {
 	once   sync.Once
 }
 
-// visitor is a connection with what its handshake has found out.
+// visitor is a connection with the result of its handshake.
 type visitor struct {
 	net.Conn
 	info credentials.AuthInfo
 }
 
-// NewAnnex makes one. addr is only for logs.
+// NewAnnex makes an Annex. addr is only for logs.
 func NewAnnex(addr net.Addr) *Annex {
 	return &Annex{addr: addr, in: make(chan *visitor), closed: make(chan struct{})}
 }
 
-// take waits until the connection is accepted; false: nobody accepts any more.
+// take waits until the connection is accepted; false: the listener is closed.
 func (a *Annex) take(c net.Conn, info credentials.AuthInfo) bool {
 	select {
 	case a.in <- &visitor{c, info}:
@@ -40,7 +40,7 @@ func (a *Annex) take(c net.Conn, info credentials.AuthInfo) bool {
 	}
 }
 
-// Accept gives the next connection.
+// Accept returns the next connection.
 func (a *Annex) Accept() (net.Conn, error) {
 	select {
 	case v := <-a.in:
@@ -56,10 +56,10 @@ func (a *Annex) Close() error {
 	return nil
 }
 
-// Addr is that of the node port.
+// Addr returns the address of the node port.
 func (a *Annex) Addr() net.Addr { return a.addr }
 
-// AnnexCredentials are of the server that takes the connections of an Annex: the handshake is over.
+// AnnexCredentials are the credentials of the server for connections of an Annex: the handshake is over.
 func AnnexCredentials() credentials.TransportCredentials { return annexCreds{} }
 
 type annexCreds struct{}

@@ -16,56 +16,56 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Bounds of the node port. Whoever reaches it over the network can open connections; who has no certificate of the cluster costs a
-// descriptor and a goroutine for as long as a handshake may take.
+// Limits of the node port. Any client on the network can open connections; one without a certificate of the cluster costs a descriptor and
+// a goroutine for at most the time of a handshake.
 const (
-	// maxHandshakes are those under way from addresses that no node has come from yet, besides one for each node of the cluster: after a
-	// restart of the controller all of them come at once, and if some pushed others out none would ever get through.
+	// maxHandshakes bounds those under way from addresses from which no node has come yet, in addition to one for each node of the cluster:
+	// after a restart of the controller all nodes connect at once, and if some pushed others out none would ever get through.
 	maxHandshakes = 256
-	// maxAddrHandshakes are those of one address (of IPv6, one network), again besides one for each node. Many nodes may share an address,
-	// behind a gateway or on one machine.
+	// maxAddrHandshakes bounds those of one address (of IPv6, one network), again in addition to one for each node. Many nodes may share an
+	// address, behind a gateway or on one machine.
 	maxAddrHandshakes = 32
-	// maxNodeConns are the connections of one certificate: a node has one, and perhaps one that it has lost and this side not yet.
+	// maxNodeConns bounds the connections of one certificate: a node has one, and possibly one that it has lost but this side has not yet.
 	maxNodeConns = 4
-	// maxKnown bounds the addresses and the certificates that are remembered.
+	// maxKnown bounds the remembered addresses and certificates.
 	maxKnown = 65536
 )
 
-// Door is the listener of the node port, and sees to it that a flood of connections costs little and that nodes get through it.
+// Door is the listener of the node port. It keeps a flood of connections cheap and lets nodes get through it.
 //
-// Where there are too many handshakes, one that is under way makes room for the new one, whichever chance picks: of the same address when
-// that has too many, else of the address that has most. A handshake takes a node some milliseconds and is likely to be over by then; one
-// that is there to take up room is not. Refusing the new ones would mean that who fills the room once keeps it. Addresses from which nodes
-// have come have room of their own, so that only their own neighbours can push them out.
+// When there are too many handshakes, a random one under way is closed for the new one: of the same address when that has too many, else of
+// the address that has most. A node's handshake takes some milliseconds and is likely to be over by then; one that only occupies room is
+// not. If new ones were refused instead, a client that fills the room once would keep it. Addresses from which nodes have come have room of
+// their own, so that only their own neighbours can push them out.
 type Door struct {
 	net.Listener
-	// Nodes gives how many nodes the cluster has; nil: none.
+	// Nodes returns the number of nodes of the cluster; nil: none.
 	Nodes func() int
-	// Accepts says, before Accept is called first, whether a certificate of the cluster's authority counts; nil: all do.
+	// Accepts reports whether a certificate of the cluster's authority is valid; nil: all are. Set before the first Accept.
 	Accepts func(name, serial string) bool
 	log     *slog.Logger
 
 	mu      sync.Mutex
 	pending map[netip.Addr][]*guest
-	strange int // of those pending, from addresses that are not known
+	strange int // of those pending, from unknown addresses
 	known   map[netip.Addr]bool
 	nodes   map[string][]*guest     // authenticated, by role and name, the oldest first
-	without map[netip.Addr][]*guest // with no certificate that counts
+	without map[netip.Addr][]*guest // without a valid certificate
 	many    int                     // of those
 	shown   map[string]*Shown       // by serial
 
-	closed int // for want of room, since it was said last
+	closed int // for lack of room, since the last message
 	said   time.Time
 }
 
-// NewDoor is the listener of l's connections. The server that takes them needs Credentials.
+// NewDoor makes a Door for l's connections. The server that accepts them needs Credentials.
 func NewDoor(l net.Listener, log *slog.Logger) *Door {
 	return &Door{Listener: l, log: log, pending: map[netip.Addr][]*guest{}, known: map[netip.Addr]bool{}, nodes: map[string][]*guest{},
 		without: map[netip.Addr][]*guest{}, shown: map[string]*Shown{}}
 }
 
-// Credentials are creds that tell a Door whose certificate a connection of its has shown. Connections of relays (mtls.RelayServerName)
-// are handed to relays, which may be nil.
+// Credentials returns creds that tell a Door the certificate of each of its connections. Connections of relays (mtls.RelayServerName) are
+// passed to relays, which may be nil.
 func Credentials(creds credentials.TransportCredentials, relays *Annex) credentials.TransportCredentials {
 	return doorCreds{creds, relays}
 }
@@ -80,18 +80,18 @@ type guest struct {
 
 	id      mtls.Identity // of the certificate
 	serial  string        // likewise
-	since   time.Time     // when it was shown
-	alone   bool          // has no certificate that counts
-	bounded atomic.Bool   // it may send no more than left
+	since   time.Time     // when it was presented
+	alone   bool          // has no valid certificate
+	bounded atomic.Bool   // it may only send left bytes
 	left    atomic.Int64
 	end     *time.Timer
 }
 
-// Accept gives the next connection.
+// Accept returns the next connection.
 func (d *Door) Accept() (net.Conn, error) {
 	c, err := d.Listener.Accept()
 	if err != nil {
-		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) { // gRPC waits and asks again
+		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) { // gRPC waits and tries again
 			d.close(d.most())
 		}
 		return nil, err
@@ -101,7 +101,7 @@ func (d *Door) Accept() (net.Conn, error) {
 	return g, nil
 }
 
-// Source is what counts as one address.
+// Source returns the unit that counts as one address.
 func Source(a net.Addr) netip.Addr {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -116,7 +116,7 @@ func Source(a net.Addr) netip.Addr {
 	return ip
 }
 
-// count counts a connection and gives the one that makes room for it, if one must.
+// count counts a connection and returns the one that has to make room for it, if any.
 func (d *Door) count(g *guest) (out *guest) {
 	nodes := 0
 	if d.Nodes != nil {
@@ -138,7 +138,7 @@ func (d *Door) count(g *guest) (out *guest) {
 	return out
 }
 
-// most is a connection of the address that has most under way.
+// most returns a connection of the address with most handshakes under way.
 func (d *Door) most() *guest {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,7 +147,7 @@ func (d *Door) most() *guest {
 
 func (d *Door) ofMost() *guest { return ofMost(d.pending, d.known) }
 
-// close ends a connection that makes room, and says so now and then.
+// close ends a connection to make room, and logs that now and then.
 func (d *Door) close(g *guest) {
 	if g == nil {
 		return
@@ -167,7 +167,7 @@ func (d *Door) close(g *guest) {
 	}
 }
 
-// admitted is for a connection that has shown its certificate; out is the one that it replaces.
+// admitted handles a connection that has presented its certificate; out is the one that it replaces.
 func (d *Door) admitted(g *guest, name string) (out *guest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -188,7 +188,7 @@ func (d *Door) admitted(g *guest, name string) (out *guest) {
 	return out
 }
 
-// forget takes a connection off the list that it is on.
+// forget removes a connection from its list.
 func (d *Door) forget(g *guest) {
 	is := func(o *guest) bool { return o == g }
 	if g.alone {
@@ -231,7 +231,7 @@ type doorCreds struct {
 	relays *Annex
 }
 
-// ServerHandshake is for gRPC.
+// ServerHandshake implements credentials.TransportCredentials.
 func (c doorCreds) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secure, info, err := c.TransportCredentials.ServerHandshake(conn)
 	g, ok := conn.(*guest)
@@ -248,7 +248,7 @@ func (c doorCreds) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 		return nil, nil, err
 	}
 	g.id, g.serial = id, mtls.Serial(mtls.CertificateOf(t.State))
-	if !g.door.accepts(g) { // it pushes nobody out, and is told why
+	if !g.door.accepts(g) { // it displaces no other, and gets the reason
 		g.door.close(g.door.stranger(g))
 		return secure, info, nil
 	}
@@ -259,7 +259,7 @@ func (c doorCreds) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 	if out := g.door.admitted(g, name); out != nil {
 		_ = out.Close()
 	}
-	if !g.door.accepts(g) { // once more, now that Cut finds it: what is revoked meanwhile is seen by one or the other
+	if !g.door.accepts(g) { // again, now that Cut finds it: either of the two sees a revocation meanwhile
 		g.door.close(g.door.stranger(g))
 		return secure, info, nil
 	}
@@ -273,7 +273,7 @@ func (c doorCreds) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 	return secure, info, nil
 }
 
-// Clone is for gRPC.
+// Clone implements credentials.TransportCredentials.
 func (c doorCreds) Clone() credentials.TransportCredentials {
 	return doorCreds{c.TransportCredentials.Clone(), c.relays}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-hpc/sluice/internal/mtls"
 )
 
-// Bounds of connections without a certificate that counts: whoever reaches the port can have one. A host that joins sends less than two
-// KiB and is gone within a second.
+// Limits of connections without a valid certificate: any client can have one. A host that joins sends less than two KiB and is gone within
+// a second.
 const (
 	maxStrangers     = 64
 	maxAddrStrangers = 8
@@ -21,8 +21,8 @@ const (
 
 var errStrangerBytes = errors.New("a connection without a certificate sent too much data")
 
-// stranger is for a connection without a certificate that counts, and gives the one that makes room for it, if one must: whichever chance
-// picks, as for handshakes.
+// stranger counts a connection without a valid certificate, and returns the one that has to make room for it, if any: a random one, as for
+// handshakes.
 func (d *Door) stranger(g *guest) (out *guest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,7 +45,7 @@ func (d *Door) stranger(g *guest) (out *guest) {
 	return out
 }
 
-// ofMost is a connection of the address that has most, but for those that are left out.
+// ofMost returns a connection of the address with most, except the addresses in but.
 func ofMost(lists map[netip.Addr][]*guest, but map[netip.Addr]bool) *guest {
 	var longest []*guest
 	for from, list := range lists {
@@ -59,7 +59,7 @@ func ofMost(lists map[netip.Addr][]*guest, but map[netip.Addr]bool) *guest {
 	return longest[rand.IntN(len(longest))]
 }
 
-// Read reads, as much as a connection without a certificate may send.
+// Read reads as much as a connection without a certificate may send.
 func (g *guest) Read(p []byte) (int, error) {
 	if !g.bounded.Load() {
 		return g.Conn.Read(p)
@@ -74,24 +74,24 @@ func (g *guest) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// accepts says whether the certificate of a connection counts.
+// accepts reports whether the certificate of a connection is valid.
 func (d *Door) accepts(g *guest) bool { return d.Accepts == nil || d.Accepts(g.id.Name, g.serial) }
 
-// Shown is a certificate that was shown.
+// Shown is a certificate that was presented.
 type Shown struct {
 	mtls.Identity
 	Serial  string
-	Issued  time.Time // zero: it does not say
+	Issued  time.Time // zero: unknown
 	Expires time.Time
 	At      time.Time // last
-	Open    int       // connections that it has now
+	Open    int       // its open connections
 	Since   time.Time // the oldest of them
 	From    netip.Addr
-	Release string        // of the daemon that has it, "": it has not said
+	Release string        // of its daemon, "": unknown
 	Ahead   time.Duration // by how much its clock was ahead then
 }
 
-// Met notes what a host that has shown a certificate says of itself with a call.
+// Met notes a host's report about itself in a call.
 func (d *Door) Met(serial, release string, ahead time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,7 +100,7 @@ func (d *Door) Met(serial, release string, ahead time.Duration) {
 	}
 }
 
-// show notes a certificate that counts.
+// show notes a valid certificate.
 func (d *Door) show(g *guest, c *x509.Certificate) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -108,7 +108,7 @@ func (d *Door) show(g *guest, c *x509.Certificate) {
 	s := d.shown[g.serial]
 	if s == nil {
 		if len(d.shown) >= maxKnown {
-			for serial, old := range d.shown { // one that is over, or any
+			for serial, old := range d.shown { // an expired one, or any
 				if delete(d.shown, serial); old.Expires.Before(now) {
 					break
 				}
@@ -125,7 +125,7 @@ func (d *Door) show(g *guest, c *x509.Certificate) {
 	g.since = now
 }
 
-// Shown are the certificates that were shown since the controller has started, with those that are in use.
+// Shown returns the certificates that were presented since the controller has started, with their open connections.
 func (d *Door) Shown() []Shown {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -146,7 +146,7 @@ func (d *Door) Shown() []Shown {
 	return all
 }
 
-// Cut closes the connections of a host, whatever goes over them, and says how many there were. The controller's own are not a host's.
+// Cut closes all connections of a host, and returns their number. The controller's own certificate is not a host's.
 func (d *Door) Cut(name string) int {
 	var out []*guest
 	d.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// BenchmarkAccrue is what a second costs the controller while 1000 jobs wait, without and with a limit on how many of them gain priority
-// by their age.
+// BenchmarkAccrue measures a second of the controller while 1000 jobs wait, without and with a limit on how many of them gain priority by
+// age.
 func BenchmarkAccrue(t *testing.B) {
 	for _, of := range []string{"nobody", "users"} {
 		t.Run("of="+of, func(t *testing.B) {

@@ -64,7 +64,8 @@ func TestAccrueLimits(t *testing.T) {
 	}
 }
 
-// TestAccrueSlots: what gives room to the job with the lowest id. To be held takes the time that has counted; a lower limit takes nothing.
+// TestAccrueSlots: a slot that becomes free goes to the job with the lowest id. A held job loses its slot and the time that has counted; a
+// lower limit takes neither.
 func TestAccrueSlots(t *testing.T) {
 	b := limitBench(t)
 	b.limits("account lab MaxJobsAccrue 2")

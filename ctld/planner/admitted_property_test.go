@@ -84,7 +84,7 @@ func anyRequest(t *rapid.T) *pb.JobSpec {
 	return s
 }
 
-// TestAdmittedJobsStart: a job that is admitted starts on an idle cluster of the same nodes, whatever it asks for.
+// TestAdmittedJobsStart: every admitted job starts on an idle cluster of the same nodes.
 func TestAdmittedJobsStart(t *testing.T) {
 	admitted, refused := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -151,8 +151,8 @@ func holdsItself(t *rapid.T, j *pb.JobRecord) {
 	}
 }
 
-// TestRefusedJobsWait: what is refused because no nodes could ever hold it does not start on idle nodes when it is there all the same, as
-// a held job may be.
+// TestRefusedJobsWait: a job refused because no nodes could ever hold it does not start on idle nodes if it exists anyway, as a held job
+// may.
 func TestRefusedJobsWait(t *testing.T) {
 	refused := 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -28,8 +28,8 @@ func (b *bench) apply() (running []*pb.JobRecord) {
 	return running
 }
 
-// TestThrottle: never more tasks of an array than its limit, whoever of them was split off, and the next ones as soon as one ends or
-// the limit is raised.
+// TestThrottle: an array never runs more tasks than its limit, in whatever order tasks were split off. The next tasks start as soon as one
+// ends or the limit is raised.
 func TestThrottle(t *testing.T) {
 	b := newBench(t)
 	b.submit(&pb.JobSpec{Array: "0-9%2"})

@@ -10,7 +10,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestNeverUp: of a node that has never been up, what slurm.conf says is believed, also of its GPUs: jobs that ask for them are neither
+// TestNeverUp: for a node that has never been up, the planner believes slurm.conf, also about GPUs: jobs that ask for them are neither
 // refused nor left waiting.
 func TestNeverUp(t *testing.T) {
 	for _, tt := range []struct{ gres, ask, given string }{

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// enforce restarts the controller; safe is AccountingStorageEnforce=safe. What was used of budgets is not known after that.
+// enforce restarts the controller; safe is AccountingStorageEnforce=safe. After that, the usage of budgets is unknown.
 func (b *bench) enforce(safe bool) {
 	cfg := config(3)
 	cfg.Settings.EnforceAssocs, cfg.Settings.EnforceLimits, cfg.Settings.EnforceSafe = true, true, safe
@@ -349,7 +349,7 @@ type spending struct {
 	below  map[string][]string // accounts and what is below them
 }
 
-// reads is what was used until now, and what running jobs may still use, of a limit of a job; later are jobs that do not count.
+// reads returns the usage so far that counts for a limit of a job, and what running jobs may still use. Jobs in later do not count.
 func (s *spending) reads(limit string, of *pb.JobRecord, later []uint32) (used, left int64) {
 	w := strings.Fields(limit)
 	name := "cpu"
@@ -428,8 +428,8 @@ func (s *spending) breaks(j *pb.JobRecord, cpus uint32, later []uint32) (out []s
 	return out
 }
 
-// TestNoBudgetIsExceeded: whatever limits over time there are, and whatever was used and runs, no job starts that breaks one, none waits
-// that would keep all, or longer than until time lets it, and those end of which a budget is used up, and no others.
+// TestNoBudgetIsExceeded: for any limits over time, usage and running jobs, no job starts that would break a limit. A job that keeps all
+// limits does not wait, and a job that time alone lets in waits no longer than that. Exactly those jobs end that have used up a budget.
 func TestNoBudgetIsExceeded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := limitBench(t)

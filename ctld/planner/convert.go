@@ -58,7 +58,7 @@ func pendingJob(v *state.View, j *pb.JobRecord, req *record.Request) *record.Job
 		s.Hold, s.HoldReason = record.HeldRequeue, state.UncertainReason
 	} else if open, why := admit.Open(v, s.Partitions, j.Spec); len(open) > 0 {
 		s.Partitions = open
-	} else { // until the rules change, as if it were held
+	} else { // as if held, until the rules change
 		s.Hold, s.HoldReason = record.HeldRequeue, why
 	}
 	return s
@@ -81,20 +81,20 @@ func runningJob(v *state.View, j *pb.JobRecord, job *record.Job) *record.Run {
 		Start: convert.Seconds(j.StartNs), End: record.Forever,
 		Suspended: slices.ContainsFunc(j.Alloc, (*pb.NodeAlloc).GetCpusFree), NotPreemptable: j.StopReason != "" || j.PreemptedBy != ""}
 	if j.EndNs != 0 {
-		r.End = convert.CeilSeconds(j.EndNs) // of one being stopped: its end, which is past; the scheduler takes that as "any moment"
+		r.End = convert.CeilSeconds(j.EndNs) // of a job being stopped: its end is past, and the scheduler takes that as "any moment"
 	}
 	for _, a := range j.Alloc {
 		if a.Ended {
 			continue
 		}
-		c, _ := state.ParseCores(a.CpuIds) // written by this program
+		c, _ := state.ParseCores(a.CpuIds) // cannot fail: this program wrote it
 		r.Allocs = append(r.Allocs, record.Alloc{Node: a.Node, Tasks: int(a.Tasks), CPUs: int(a.Cpus), Cores: record.Bits(c),
 			MemMiB: int64(a.MemMib), Gres: convert.GresAllocs(v.Node(a.Node), a)})
 	}
 	return r
 }
 
-// command turns a plan into what the reactor applies.
+// command converts a plan to a command for the reactor.
 func (m *mirror) command(v *state.View, plan *record.Plan) reactor.ApplyPlan {
 	cmd := reactor.ApplyPlan{Reservations: v.Reservations(), Clock: v.Clock()}
 	for i := range plan.Start {

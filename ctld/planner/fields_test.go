@@ -30,7 +30,7 @@ func TestComparisonsHaveEveryField(t *testing.T) {
 	})
 }
 
-// TestNodeFactsAreEnough: whatever of a node the scheduler's record is made from is among the facts by which it is made anew.
+// TestNodeFactsAreEnough: every node field that the scheduler's record depends on is among the facts whose change renews it.
 func TestNodeFactsAreEnough(t *testing.T) {
 	inv := &state.Inventory{}
 	made := func() *state.Node {

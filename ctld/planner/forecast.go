@@ -12,14 +12,14 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Advisor answers when and where a job would start, and why it waits. Safe for concurrent use.
+// Advisor predicts when and where a job would start, and explains why it waits. Safe for concurrent use.
 type Advisor struct {
 	mu     sync.Mutex
 	params record.Params
 	shares []record.Share
 }
 
-// NewAdvisor makes an Advisor for the scheduler parameters in force.
+// NewAdvisor makes an Advisor for the present scheduler parameters.
 func NewAdvisor(params record.Params) *Advisor { return &Advisor{params: params} }
 
 // Configure replaces the parameters.
@@ -36,14 +36,14 @@ func (g *Advisor) SetShares(list []record.Share) {
 	g.shares = list
 }
 
-// known is what decides and is not part of the state.
+// known returns the inputs of decisions that are not part of the state.
 func (g *Advisor) known() (record.Params, []record.Share) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.params, g.shares
 }
 
-// Forecast says when and where, and with how many CPUs, a job would start if it were submitted now.
+// Forecast returns when and where, and with how many CPUs, a job would start if it were submitted now.
 func (g *Advisor) Forecast(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, cpus uint32, p *pb.Problem) {
 	c := state.CloneJob(j)
 	c.Id, c.SubmitNs, c.Priority = v.NextJobID, v.NowNS, 1
@@ -53,9 +53,9 @@ func (g *Advisor) Forecast(v *state.View, j *pb.JobRecord) (startNS int64, nodes
 	return g.when(v, c)
 }
 
-// when plans with j as it is given, in place of the record that the state has of it: a pass of its own over the present state, in
-// which every job of the queue is promised a start. Of a job that begins later it is the state of that time, as far as limits tell:
-// what runs then, and all that waits. A promise is of the fewest nodes, so what a job gets is looked up in the state of its start.
+// when plans with j in place of the state's record of it: a pass of its own over the present state, in which every job of the queue is
+// promised a start. For a job that begins later it uses the state at that time, as far as time limits tell: jobs that still run then, and
+// all that wait. A promise is for the fewest nodes, so the job's resources are looked up in the state at its start.
 func (g *Advisor) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, cpus uint32, p *pb.Problem) {
 	now := v.NowNS
 	if j.Spec.BeginNs > now {
@@ -73,7 +73,7 @@ func (g *Advisor) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []s
 		if nodes, cpus := started(g.planAt(v, j, r.At*1e9), j.Id); nodes != nil {
 			return r.At * 1e9, nodes, cpus, nil
 		}
-		return r.At * 1e9, r.Nodes, max(j.NumCpus, uint32(len(r.Nodes))), nil // no node of a job is without a CPU
+		return r.At * 1e9, r.Nodes, max(j.NumCpus, uint32(len(r.Nodes))), nil // each node of a job has at least one CPU
 	}
 	for i := range plan.Reasons {
 		if r := &plan.Reasons[i]; r.ID == j.Id {
@@ -88,7 +88,7 @@ func (g *Advisor) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []s
 	return 0, nil, 0, pb.NewProblem(pb.CodePartConfig, "the start time of the job cannot be predicted")
 }
 
-// planAt is the plan of a time from now on.
+// planAt returns the plan for a time from now on.
 func (g *Advisor) planAt(v *state.View, j *pb.JobRecord, now int64) *record.Plan {
 	params, shares := g.known()
 	m := mirror{shares: shares}
@@ -101,7 +101,7 @@ func (g *Advisor) planAt(v *state.View, j *pb.JobRecord, now int64) *record.Plan
 	return sched.New(params).PlanTo(m.snapshot(v, now/1e9, record.Cursor{}), j.Id)
 }
 
-// started is where a plan starts a job, and with how many CPUs; nil: it does not.
+// started returns the nodes on which a plan starts a job, and its number of CPUs; nil: it does not.
 func started(plan *record.Plan, id uint32) (nodes []string, cpus uint32) {
 	for i := range plan.Start {
 		if s := &plan.Start[i]; s.Job.ID == id {
@@ -115,8 +115,7 @@ func started(plan *record.Plan, id uint32) (nodes []string, cpus uint32) {
 	return nil, 0
 }
 
-// rebuildNodes makes the records of nodes and partitions anew, and what QOS and associations say of priorities where they
-// have changed.
+// rebuildNodes makes the records of nodes and partitions anew, and the priorities of QOS and associations where they have changed.
 func (m *mirror) rebuildNodes(v *state.View) {
 	m.mu.Lock()
 	m.seen = map[string]nodeFacts{}

@@ -110,7 +110,7 @@ func instanceID(d *pb.GresDevice) string {
 	return fmt.Sprintf("MIG/%s/%s/%d", d.Parent, d.Type, d.MigStart)
 }
 
-// instanceOf is what a job holds of a GPU: the part of an instance, however it was given.
+// instanceOf returns the MIG instance of a job's device in one form, whichever way it is written.
 func instanceOf(d *pb.GresDevice) *pb.GresDevice {
 	if p := strings.Split(d.Id, "/"); p[0] == "MIG" {
 		start, _ := strconv.Atoi(p[3])
@@ -261,7 +261,7 @@ func (w *gpuWorld) run() {
 	}
 }
 
-// apply applies the plan that was made, which may be of a state that is past. What starts gets sound devices.
+// apply applies the last plan, which may be stale. Jobs that start must get sound devices.
 func (w *gpuWorld) apply() (r reactor.Applied) {
 	if w.plan == nil {
 		return r
@@ -284,7 +284,7 @@ func (w *gpuWorld) apply() (r reactor.Applied) {
 	return r
 }
 
-// clash lets a plan become stale in the worst way: what it was to start is held, others take the places, then it is applied.
+// clash makes a plan stale in the worst way: the jobs that it would start are held, others take their places, and then it is applied.
 func (w *gpuWorld) clash(t *rapid.T) {
 	w.request(t)
 	w.prepare()
@@ -358,7 +358,7 @@ func (w *gpuWorld) check() {
 	w.checkShown()
 }
 
-// checkShown: what a plan sees of a node is what its jobs hold, no more and no less.
+// checkShown: a plan sees exactly the devices of a node that its jobs hold.
 func (w *gpuWorld) checkShown() {
 	v := w.loop.View()
 	for _, n := range v.Nodes() {

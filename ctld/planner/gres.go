@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// devices turns an allocation into records, and the text that scontrol shows of it: "gpu:a100:2(IDX:0-1)".
+// devices converts an allocation to records, and to scontrol's text: "gpu:a100:2(IDX:0-1)".
 func devices(n *state.Node, gres []record.GresAlloc) (list []*pb.GresDevice, text string) {
 	for _, g := range gres {
 		if len(g.Devices) == 0 {

@@ -22,13 +22,13 @@ func (b *bench) hours(of, hours string) {
 	b.change(r)
 }
 
-// at lets it be so many hours after the first of January 1970, a Thursday.
+// at sets the clock to a number of hours after 1970-01-01, a Thursday, and ticks.
 func (b *bench) at(hour float64) {
 	b.now = int64(hour * 3600e9)
 	b.do(reactor.Tick{})
 }
 
-// TestLimitHours: a limit holds jobs back by day, and not at night. What runs goes on when the day begins.
+// TestLimitHours: a limit holds jobs back by day and not at night. Running jobs continue when the day begins.
 func TestLimitHours(t *testing.T) {
 	for _, tt := range []struct {
 		of, limit    string
@@ -150,7 +150,7 @@ func TestExplainHours(t *testing.T) {
 	}
 }
 
-// TestHoursOfAnyTime: whatever happens when, what counts is what the clock says: after restarts and when the clock is set, too.
+// TestHoursOfAnyTime: the hours of a limit follow the clock in any order of events, also after restarts and when the clock is set.
 func TestHoursOfAnyTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := limitBench(t)

@@ -11,34 +11,34 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// limits are those of the jobs that wait. They are those of one policy: a change of it, of the settings or of the partitions' QOS makes the
+// limits holds the limits of the waiting jobs under one policy. A change of the policy, of the settings or of the partitions' QOS makes the
 // planner look at everything again.
 type limits struct {
-	layout uint64 // of the view whose policy, settings and partitions these are
+	layout uint64 // of the view of policy, settings and partitions
 	policy *state.Policy
 	safe   bool                    // Settings.EnforceSafe
-	parts  map[string]uint32       // QOS of partitions
-	of     map[limitsKey][][]int32 // of jobs that are alike, in each of their partitions; one for all where they are the same
+	parts  map[string]uint32       // QOS of each partition
+	of     map[limitsKey][][]int32 // by kind of job: the limits in each of its partitions; one list where they are the same
 	list   []limit.Limit
 	at     map[limit.Limit]int32
 
-	rows   []record.Limit // the list, as the scheduler sees it
-	left   []int64        // under each as of the view; a new one where anything has changed
+	rows   []record.Limit // the list for the scheduler
+	left   []int64        // the rest under each limit, as of the view; a new slice after any change
 	view   *state.View
-	assocs map[uint32][]int32 // places of those that the use of an association counts for, by its id
+	assocs map[uint32][]int32 // indexes of the limits in which an association's use counts, by its id
 	qoses  map[uint32][]int32
-	timed  []int32 // places of those under which less or more is left as time passes
-	freed  []int64 // how much more within record.FreedS seconds, by place
-	nowS   int64   // as of which they are current
-	byFair []int32 // places of those that depend on fair-share factors
+	timed  []int32 // indexes of the limits whose rest changes with time
+	freed  []int64 // increase of the rest within record.FreedS seconds, by index
+	nowS   int64   // time for which they are current
+	byFair []int32 // indexes of the limits that depend on fair-share factors
 	shares []record.Share
 }
 
-// limitsKey is what the limits of a job depend on.
+// limitsKey holds the properties on which a job's limits depend.
 type limitsKey struct{ user, account, qos, partitions string }
 
-// limitsOf are the limits of a job, as places in the list, and those in each of the partitions that are open to it where they are not the
-// same in all.
+// limitsOf returns the limits of a job, as indexes in the list, and, where they differ, those in each of the partitions that are open to
+// it.
 func (m *mirror) limitsOf(v *state.View, spec *pb.JobSpec, partitions []string) (all []int32, parts [][]int32) {
 	if !v.Settings.EnforceLimits {
 		return nil, nil
@@ -62,18 +62,18 @@ func (m *mirror) limitsOf(v *state.View, spec *pb.JobSpec, partitions []string) 
 	return nil, list
 }
 
-// in are the limits of a job in one partition.
+// in returns the limits of a job in one partition.
 func (r *limits) in(v *state.View, spec *pb.JobSpec, partition string) (ids []int32) {
 	a := r.policy.AssocOf(spec.User, state.AccountOf(spec), partition)
 	for _, l := range limit.Of(v, a, spec.Qos, partition, spec.User) {
-		if id := r.place(l); l.What != limit.Submit && !slices.Contains(ids, id) { // submission alone looks at that
+		if id := r.place(l); l.What != limit.Submit && !slices.Contains(ids, id) { // only submissions are checked against it
 			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
-// outdated reports whether limits of a view can be others than those that are known.
+// outdated reports whether the limits of a view may differ from the known ones.
 func (r *limits) outdated(v *state.View) bool {
 	if r.of == nil || r.layout == v.Layout {
 		return false
@@ -85,7 +85,7 @@ func (r *limits) outdated(v *state.View) bool {
 	return false
 }
 
-// follow begins anew where they are.
+// follow starts anew if they may.
 func (r *limits) follow(v *state.View) {
 	if r.of == nil || r.outdated(v) {
 		*r = limits{layout: v.Layout, policy: v.Policy(), safe: v.Settings.EnforceSafe, parts: v.PartitionQOSes(),
@@ -93,7 +93,7 @@ func (r *limits) follow(v *state.View) {
 	}
 }
 
-// place is where a limit has its place.
+// place returns the index of a limit, which it adds if necessary.
 func (r *limits) place(l limit.Limit) int32 {
 	id, known := r.at[l]
 	if !known {
@@ -129,8 +129,8 @@ func (r *limits) place(l limit.Limit) int32 {
 	return id
 }
 
-// current brings up to date what is left under the limits of the jobs of a view: under those whose use has changed since the last one.
-// Another list of factors is another slice.
+// current updates the rest under the limits of the waiting jobs: under those whose use has changed since the last view. A changed list of
+// factors is a new slice.
 func (r *limits) current(v *state.View, nowS int64, shares []record.Share) ([]record.Limit, []int64) {
 	if !v.Settings.EnforceLimits {
 		return nil, nil
@@ -165,7 +165,7 @@ func (r *limits) current(v *state.View, nowS int64, shares []record.Share) ([]re
 	}
 	if past := r.view == nil || v.Past() != r.view.Past(); past || nowS != r.nowS {
 		for _, i := range r.timed {
-			if past || r.freed[i] != 0 { // else time changes nothing: nobody runs
+			if past || r.freed[i] != 0 { // otherwise time changes nothing: no job runs
 				set(i)
 			}
 		}

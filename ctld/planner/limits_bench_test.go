@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// threadTime is what this thread has computed so far: on a machine that others use too it says more than the clock.
+// threadTime returns the CPU time of this thread; on a shared machine it says more than wall time.
 func threadTime(t *testing.B) time.Duration {
 	var u syscall.Rusage
 	const thread = 1 // RUSAGE_THREAD
@@ -26,9 +26,9 @@ func threadTime(t *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkLimits is what a pass costs after a job was submitted to a queue whose reasons are settled, with 10,000 users in 1000 accounts
-// who have a job waiting each: without limits, with limits of all accounts, with limits of all users, with budgets of all accounts, and
-// with a limit of each user's run minutes. All should cost the same.
+// BenchmarkLimits measures a pass after a submission to a queue with settled reasons, with 10,000 users in 1000 accounts and a waiting job
+// each: without limits, with limits of all accounts, with limits of all users, with budgets of all accounts, and with a limit on each
+// user's run minutes. All should cost the same.
 func BenchmarkLimits(t *testing.B) {
 	for _, of := range []string{"nobody", "accounts", "users", "budgets", "minutes"} {
 		t.Run("of="+of, func(t *testing.B) {

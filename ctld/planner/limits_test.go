@@ -162,7 +162,7 @@ func TestLimits(t *testing.T) {
 		{"qos normal MaxTRESMinsPerJob mem 1", "", "u1@lab", "QOSMaxMemoryMinutesPerJob"},
 		{"account lab MaxTRESMinsPerJob cpu 1,qos normal MaxTRESMinsPerJob cpu 20", "", "u1@lab", "R"},
 		{"qos normal MaxWall 300", "", "u1@lab", "QOSMaxWallDurationPerJobLimit"},
-		// What the QOS says goes before what associations say of the same.
+		// A limit of the QOS overrides the same limit of associations.
 		{"account lab MaxJobs 1,qos high MaxJobsPerUser 2", "high", "u1@lab u1@lab u1@lab", "R R QOSMaxJobsPerUserLimit"},
 		{"account lab GrpTRES cpu 2,qos high GrpTRES cpu 4", "high", "u1@lab u1@lab u1@lab", "R R QOSGrpCpuLimit"},
 		{"account lab GrpTRES cpu 2,qos high GrpTRES mem 4000", "high", "u1@lab u1@lab", "R AssocGrpCpuLimit"},
@@ -433,8 +433,8 @@ func breaks(v *state.View, j *pb.JobRecord, need map[string]uint64, later []uint
 	return out
 }
 
-// TestNoLimitIsExceeded: whatever limits there are and whatever is submitted, no job starts that breaks one, and none waits for a limit
-// that it would keep.
+// TestNoLimitIsExceeded: for any limits and any submissions, no job starts that breaks a limit, and none waits for a limit that it would
+// keep.
 func TestNoLimitIsExceeded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := limitBench(t)

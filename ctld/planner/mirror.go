@@ -14,8 +14,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// mirror holds the scheduler's records of the state: sorted slices of pointers, in which a record is replaced when what it is
-// made from changed.
+// mirror holds the scheduler's records of the state: sorted slices of pointers. A record is replaced when its source has changed.
 type mirror struct {
 	nodes   []*record.Node // by name
 	parts   []*record.Partition
@@ -24,8 +23,8 @@ type mirror struct {
 	sources map[uint32]source
 	arrays  map[uint32]*arrayFacts
 
-	requests map[string]*record.Request // by what they ask for: one of each
-	spare    []*record.Job              // what pending was before, to be written over
+	requests map[string]*record.Request // by contents: one of each
+	spare    []*record.Job              // the previous pending list, for reuse
 
 	history  predict.History
 	typical  typicals
@@ -35,36 +34,36 @@ type mirror struct {
 	shares   []record.Share
 	qos      []*record.QOS
 	topAssoc uint64        // highest priority of an association
-	qosOf    *state.Policy // from which those are
+	qosOf    *state.Policy // the policy that it was computed from
 
-	settings *state.Settings // of the view that nodes and partitions were made from; a reconfiguration replaces it
-	users    state.Users     // of the view that requests were made from
+	settings *state.Settings // of the view of nodes and partitions; a reconfiguration replaces it
+	users    state.Users     // of the view of requests
 
-	mu   sync.Mutex // nodeSeen is read by the loop's goroutine
+	mu   sync.Mutex // seen is read by the loop's goroutine
 	seen map[string]nodeFacts
 }
 
-// source is what the records of a job were made from.
+// source holds the records of a job, and the values that they were made from.
 type source struct {
 	spec *pb.JobSpec
 	job  *record.Job
 	run  *record.Run
-	// of an array's record: which tasks it stood for, and how many ran
+	// of an array's record: its tasks, and the number of running ones
 	tasks  string
 	active int
 }
 
-// arrayFacts are what the records of one array share.
+// arrayFacts holds facts that the records of an array share.
 type arrayFacts struct {
 	live    map[uint32]bool // records of tasks that hold resources
-	waiting map[uint32]bool // records that wait
+	waiting map[uint32]bool // waiting records
 }
 
-// countTask notes whether a record (nil = gone) is a running or a waiting part of an array, and reports whether the number of
-// running tasks changed.
+// countTask notes whether a record (nil = gone) is a running or a waiting part of an array, and reports whether the number of running tasks
+// changed.
 func (m *mirror) countTask(id uint32, j *pb.JobRecord) (array uint32, changed bool) {
 	if j == nil {
-		for a, f := range m.arrays { // a record that is forgotten: its array has ended, there are few
+		for a, f := range m.arrays { // a forgotten record: its array has ended, and few arrays exist
 			if f.live[id] || f.waiting[id] {
 				delete(f.live, id)
 				delete(f.waiting, id)
@@ -98,8 +97,7 @@ func set(m map[uint32]bool, id uint32, in bool) {
 	}
 }
 
-// withArrays are the changed jobs and, where the number of running tasks of an array with a limit changed, its waiting records;
-// ascending.
+// withArrays returns the changed jobs, and the waiting records of throttled arrays whose number of running tasks has changed; ascending.
 func (m *mirror) withArrays(v *state.View, dirty map[uint32]struct{}) []uint32 {
 	ids := make([]uint32, 0, len(dirty))
 	for id := range dirty {
@@ -117,18 +115,18 @@ func (m *mirror) withArrays(v *state.View, dirty map[uint32]struct{}) []uint32 {
 	return slices.Compact(ids)
 }
 
-// nodeFacts is what the scheduler sees of a node's changing state.
+// nodeFacts holds the changing facts about a node that the scheduler sees.
 type nodeFacts struct {
 	state  record.NodeState
 	asleep bool
-	at     int64 // when it will be, while it is being powered down
+	at     int64 // when it will be asleep, during a power-down
 	reason string
 	weight uint32
 	feats  string
 	cpus   uint32
 	memMiB uint64
 	inv    *state.Inventory // replaced when anything about the devices changes
-	root   bool             // whose jobs it refuses
+	root   bool             // refuses root's jobs
 	below  uint32
 }
 
@@ -173,7 +171,7 @@ func (m *mirror) rebuild(v *state.View) {
 	}
 }
 
-// assocFactor is the priority of a job's association, or of the nearest account above it that has one, as a part of the highest.
+// assocFactor returns the priority of a job's association, or of the nearest account above it that has one, as a fraction of the highest.
 func (m *mirror) assocFactor(j *record.Job, spec *pb.JobSpec) float64 {
 	if m.topAssoc == 0 {
 		return 0
@@ -186,7 +184,7 @@ func (m *mirror) assocFactor(j *record.Job, spec *pb.JobSpec) float64 {
 	return 0
 }
 
-// valueOf is a number among the values of a record; 0: it has none of that name.
+// valueOf returns a value of a record by name; 0 if there is none.
 func valueOf(values []*pb.PolicyValue, name string) uint64 {
 	for _, v := range values {
 		if v.Name == name {
@@ -196,10 +194,10 @@ func valueOf(values []*pb.PolicyValue, name string) uint64 {
 	return 0
 }
 
-// update renews the records of the jobs that changed, and of nodes.
+// update renews the records of changed jobs and nodes.
 func (m *mirror) update(v *state.View, dirty map[uint32]struct{}) {
 	ids := m.withArrays(v, dirty)
-	if moved := m.updateNodes(v); moved != nil { // devices have come, gone or got other indexes
+	if moved := m.updateNodes(v); moved != nil { // devices were added, removed or renumbered
 		ids = append(ids, moved...)
 		slices.Sort(ids)
 		ids = slices.Compact(ids)
@@ -222,8 +220,8 @@ func (m *mirror) update(v *state.View, dirty map[uint32]struct{}) {
 	m.running = merge(nil, m.running, ids, runs, func(r *record.Run) uint32 { return r.ID })
 }
 
-// merge replaces, inserts and (where the new record is nil) removes the records of ids in a list sorted by id. The result takes the place
-// of into where that is large enough.
+// merge replaces, inserts and (where the new record is nil) removes the records of ids in a list sorted by id. It reuses into for the
+// result if that is large enough.
 func merge[T any](into, old []*T, ids []uint32, fresh []*T, id func(*T) uint32) []*T {
 	out := slices.Grow(into[:0], len(old)+len(ids))
 	i := 0
@@ -249,7 +247,7 @@ func merge[T any](into, old []*T, ids []uint32, fresh []*T, id func(*T) uint32) 
 	return append(out, old[i:]...)
 }
 
-// updateNodes renews the records of nodes that changed. It returns the jobs on nodes whose devices changed.
+// updateNodes renews the records of changed nodes. It returns the jobs on nodes whose devices have changed.
 func (m *mirror) updateNodes(v *state.View) (moved []uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -281,7 +279,7 @@ func (m *mirror) updateNodes(v *state.View) (moved []uint32) {
 	return moved
 }
 
-// convert makes the records of one job, reusing the old ones where nothing that they say has changed.
+// convert makes the records of one job, and reuses old ones that have not changed.
 func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 	old := m.sources[j.Id]
 	s := source{spec: j.Spec}
@@ -296,7 +294,7 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 		s.job = pendingJob(v, j, req)
 		s.job.PredictedS = m.history.Predict(j.Spec.User, j.Spec.Name)
 		if old.job != nil && old.spec == j.Spec {
-			s.job.PredictedS = old.job.PredictedS // of the time of submission, so that the record stays the same
+			s.job.PredictedS = old.job.PredictedS // as at submission, so that the record stays the same
 		}
 		s.job.Limits, s.job.PartLimits = m.limitsOf(v, j.Spec, s.job.Partitions)
 		s.job.AssocFactor = m.assocFactor(s.job, j.Spec)
@@ -324,10 +322,10 @@ func (m *mirror) convert(v *state.View, j *pb.JobRecord) source {
 	return s
 }
 
-// maxRequests bounds the requests that are kept to be shared.
+// maxRequests bounds the requests that are kept for sharing.
 const maxRequests = 4096
 
-// request is what a job asks for: for jobs that ask for the same the same record, which the scheduler then need not look into.
+// request returns a job's request. Jobs with equal requests get the same record, so that the scheduler need not compare contents.
 func (m *mirror) request(spec *pb.JobSpec, users state.Users) *record.Request {
 	r := convert.Request(spec, users)
 	key := r.Key()
@@ -341,8 +339,8 @@ func (m *mirror) request(spec *pb.JobSpec, users state.Users) *record.Request {
 	return r
 }
 
-// sameJob reports whether two records say the same of a waiting job. Slices and what pointers point to are shared between records
-// that are alike, so that most comparisons end at the first element.
+// sameJob reports whether two records of a waiting job are equal. Equal records share slices and pointers, so most comparisons end at the
+// first element.
 func sameJob(a, b *record.Job) bool {
 	return a.ID == b.ID && a.Array == b.Array && a.Name == b.Name && a.User == b.User && slices.Equal(a.Groups, b.Groups) &&
 		a.Account == b.Account &&
@@ -355,7 +353,7 @@ func sameJob(a, b *record.Job) bool {
 		a.Promised == b.Promised && a.SameLimits(b)
 }
 
-// sameRun reports whether two records say the same of a running job.
+// sameRun reports whether two records of a running job are equal.
 func sameRun(a, b *record.Run) bool {
 	return a.ID == b.ID && a.Task == b.Task && a.Job == b.Job && a.Partition == b.Partition && a.Reservation == b.Reservation &&
 		a.Priority == b.Priority && a.Start == b.Start && a.End == b.End && a.Suspended == b.Suspended &&
@@ -373,7 +371,7 @@ func sameGres(a, b record.GresAlloc) bool {
 		slices.Equal(a.Starts, b.Starts)
 }
 
-// addArray says which tasks a waiting record of an array stands for, keeping the old list where it is the same.
+// addArray sets the tasks of a waiting record of an array, and keeps the old list if it is equal.
 func (m *mirror) addArray(s, old *source, j *pb.JobRecord) {
 	if j.ArrayJobId == 0 {
 		return
@@ -401,7 +399,7 @@ func (m *mirror) addArray(s, old *source, j *pb.JobRecord) {
 	s.job.Array = a
 }
 
-// snapshot is what the scheduler decides on.
+// snapshot makes the scheduler's input.
 func (m *mirror) snapshot(v *state.View, now int64, resume record.Cursor) *record.Snapshot {
 	rows, left := m.limits.current(v, now, m.shares)
 	return &record.Snapshot{Seq: v.Seq, Now: now, Resume: resume, Nodes: m.nodes, Partitions: m.parts, Pending: m.pending,

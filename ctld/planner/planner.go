@@ -1,9 +1,8 @@
 // Package planner runs the scheduler beside the writer: View -> sched.Snapshot -> sched.Plan -> reactor.ApplyPlan.
 //
-// It wakes on every commit that can change a decision and at the moment that the last plan named, so a submission or an
-// ended job leads to a start within milliseconds. It keeps the scheduler's records between passes and renews only those
-// of jobs and nodes that a commit changed; the scheduler compares pointers. Changes during a pass are taken by the next
-// one.
+// It wakes on every commit that can change a decision and at the time that the last plan named, so a submission or an ended job leads to a
+// start within milliseconds. It keeps the scheduler's records between passes and renews only those of jobs and nodes that a commit changed;
+// the scheduler compares pointers. The next pass picks up changes made during this one.
 package planner
 
 import (
@@ -22,7 +21,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Writer is where plans go; *loop.Loop is one.
+// Writer accepts plans; *loop.Loop is one.
 type Writer interface {
 	Do(ctx context.Context, cmd reactor.Command) (any, error)
 	View() *state.View
@@ -30,8 +29,8 @@ type Writer interface {
 
 // Planner runs passes. Create with New, add Changed as an observer of the loop, run with Run.
 type Planner struct {
-	// Owners says who the jobs of crontabs run as, by uid; nil, or an answer of nil: as they were submitted. Set before Run. It may take a
-	// moment, and ends with the context.
+	// Owners returns the present accounts of users with crontab jobs, by uid; nil, or a nil answer: as at submission. Set before Run. It
+	// may be slow, and ends with the context.
 	Owners func(ctx context.Context, uids []uint32) map[uint32]*reactor.Owner
 
 	writer Writer
@@ -45,13 +44,13 @@ type Planner struct {
 	params  record.Params
 	shares  []record.Share
 
-	// of the planner goroutine alone
+	// only for the planner goroutine
 	sched        *sched.Scheduler
 	used         record.Params
 	mirror       mirror
-	last         int64 // when the last pass was, in seconds
-	nextForecast int64 // seconds; none is made before
-	owedForecast bool  // the last pass made none although somebody waits
+	last         int64 // time of the last pass, in seconds
+	nextForecast int64 // earliest time of the next one, in seconds
+	owedForecast bool  // the last pass made none although jobs wait
 	renewal      renewal
 	stats        Stats
 }
@@ -61,7 +60,7 @@ type Stats struct {
 	Passes, Started, Dropped, Probes, Truncated atomic.Uint64
 	LastNS, TotalNS, MaxNS, LastAtNS            atomic.Int64
 	LastQueue, Backfilled                       atomic.Int64
-	Queued, Tried, LastTried                    atomic.Int64 // sums over the passes, and of the last
+	Queued, Tried, LastTried                    atomic.Int64 // sums over all passes, and for the last one
 }
 
 // New makes a planner with the scheduler parameters of the configuration.
@@ -86,10 +85,10 @@ func (p *Planner) SetShares(list []record.Share) {
 	p.poke()
 }
 
-// Stats are the planner's counters.
+// Stats returns the planner's counters.
 func (p *Planner) Stats() *Stats { return &p.stats }
 
-// Changed notes what a commit changed. It is a loop observer and does not block.
+// Changed notes the changes of a commit. It is a loop observer and does not block.
 func (p *Planner) Changed(c state.Change) {
 	relevant := c.Structure || len(c.Jobs) > 0 || slices.ContainsFunc(c.Events, isPastRead)
 	p.mu.Lock()
@@ -107,7 +106,7 @@ func (p *Planner) Changed(c state.Change) {
 
 func isPastRead(e state.Event) bool { _, is := e.(state.PastRead); return is }
 
-// nodesMatter reports whether a node record of the commit differs in what the scheduler sees; heartbeats do not.
+// nodesMatter reports whether a node record of the commit differs in a field that the scheduler sees; heartbeats do not.
 func (p *Planner) nodesMatter(c state.Change) bool {
 	for _, name := range c.Nodes {
 		if n := c.View.Node(name); n != nil && p.mirror.nodeChanged(n) {
@@ -117,8 +116,7 @@ func (p *Planner) nodesMatter(c state.Change) bool {
 	return false
 }
 
-// Woken has a value when there is reason for a pass: what Run waits for, besides the moment that the last plan named. For
-// simulations.
+// Woken has a value when there is reason for a pass. Run waits for it or the time that the last plan named. For simulations.
 func (p *Planner) Woken() <-chan struct{} { return p.wake }
 
 func (p *Planner) poke() {
@@ -174,7 +172,7 @@ const maxRest = 20 * time.Millisecond
 // to 3.2 s, so that a disk that stays full costs neither a core nor a log.
 func failureRest(n int) time.Duration { return 50 * time.Millisecond << min(n-1, 6) }
 
-// rest waits, and reports false when ctx ended meanwhile.
+// rest waits, and returns false when ctx ended meanwhile.
 func rest(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -186,7 +184,7 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// wakeAt is when the next pass is due though nothing happens: for the plan's sake, or for a forecast that was put off.
+// wakeAt returns when the next pass is due without an event: because of the plan, or of a delayed forecast.
 func (p *Planner) wakeAt(plan *record.Plan) int64 {
 	if p.owedForecast {
 		return min(plan.Wake, max(p.nextForecast, plan.Now+1))
@@ -194,7 +192,7 @@ func (p *Planner) wakeAt(plan *record.Plan) int64 {
 	return plan.Wake
 }
 
-// until is the time to a moment in seconds since 1970, at most an hour.
+// until returns the time until a moment in seconds since 1970, at most an hour.
 func (p *Planner) until(wake int64) time.Duration {
 	d := time.Unix(wake, 0).Sub(p.clock())
 	if wake == record.Forever || d > time.Hour {
@@ -203,7 +201,7 @@ func (p *Planner) until(wake int64) time.Duration {
 	return max(d, 0) + time.Millisecond
 }
 
-// pass makes one plan and hands it to the writer.
+// pass makes one plan and passes it to the writer.
 func (p *Planner) pass(ctx context.Context, resume record.Cursor) (*record.Plan, time.Duration, error) {
 	begun := p.clock()
 	plan, cmd := p.Prepare(resume)
@@ -228,7 +226,7 @@ func (p *Planner) pass(ctx context.Context, resume record.Cursor) (*record.Plan,
 	return plan, took, nil
 }
 
-// ownersOf looks up who the jobs of crontabs among those that start run as.
+// ownersOf looks up the present accounts of users whose crontab jobs start.
 func (p *Planner) ownersOf(ctx context.Context, starts []reactor.PlannedStart) {
 	var uids []uint32
 	for i := range starts {
@@ -247,7 +245,7 @@ func (p *Planner) ownersOf(ctx context.Context, starts []reactor.PlannedStart) {
 	}
 }
 
-// certify makes what the first steps of jobs that start are known by.
+// certify makes the certificates of the first steps of starting jobs.
 func (p *Planner) certify(starts []reactor.PlannedStart) (err error) {
 	for i := range starts {
 		if s := &starts[i]; p.writer.View().Jobs.Get(s.ID).GetFirstStep() != nil {
@@ -259,30 +257,30 @@ func (p *Planner) certify(starts []reactor.PlannedStart) (err error) {
 	return nil
 }
 
-// Prepare is the first half of a pass: the plan for the present state, and the command that applies it, nil when there is nothing
-// to apply. Run then hands the command to the writer; simulations, which have no goroutines, call Prepare themselves.
+// Prepare is the first half of a pass: the plan for the present state, and the command that applies it, nil when there is nothing to apply.
+// Run then passes the command to the writer; simulations, which have no goroutines, call Prepare themselves.
 func (p *Planner) Prepare(resume record.Cursor) (*record.Plan, *reactor.ApplyPlan) {
 	p.mu.Lock()
 	dirty, rebuild, params := p.dirty, p.rebuild, p.params
 	p.mirror.shares = p.shares
 	p.dirty, p.rebuild = make(map[uint32]struct{}, len(dirty)), false
 	p.mu.Unlock()
-	v := p.writer.View() // not older than what dirty speaks of
+	v := p.writer.View() // not older than the changes in dirty
 	if p.sched == nil || params != p.used {
 		p.sched, p.used = sched.New(params), params
 	}
 	p.mirror.typical.on = params.Placement == record.FGD
-	// A change that Changed has not been told of yet, or nodes that refuse other users: requests are told apart by them.
+	// Changed may not have been called for this view's change yet. Which users nodes refuse matters too, because requests differ by it.
 	if rebuild || p.mirror.settings != v.Settings || p.mirror.users != v.Users() || p.mirror.limits.outdated(v) {
 		if !v.Settings.EnforceLimits || p.mirror.limits.outdated(v) {
-			p.mirror.limits = limits{} // made anew when the next job waits
+			p.mirror.limits = limits{} // remade when the next job waits
 		}
 		p.mirror.rebuild(v)
 	} else {
 		p.mirror.update(v, dirty)
 	}
 	now := p.clock().Unix()
-	if now < p.last { // what has passed may be to come again
+	if now < p.last { // the clock was set back: past moments may come again
 		p.sched, p.nextForecast, p.renewal = sched.New(params), 0, renewal{}
 	}
 	p.last = now
@@ -290,7 +288,7 @@ func (p *Planner) Prepare(resume record.Cursor) (*record.Plan, *reactor.ApplyPla
 	plan := p.sched.Plan(snap)
 	p.forecast(v, plan, now)
 	cmd := p.mirror.command(v, plan)
-	if len(cmd.Shown) > maxShown { // the rest is listed again by the next pass
+	if len(cmd.Shown) > maxShown { // the next pass lists the rest again
 		cmd.Shown = cmd.Shown[:maxShown]
 		p.poke()
 	}
@@ -303,20 +301,20 @@ func (p *Planner) Prepare(resume record.Cursor) (*record.Plan, *reactor.ApplyPla
 	return plan, &cmd
 }
 
-// maxShown bounds the jobs of which one commit renews what is shown, so that starts do not wait long behind it.
+// maxShown bounds the jobs whose displayed fields one commit renews, so that starts do not wait long behind it.
 const maxShown = 500
 
-// forecastDepth is how many waiting jobs are told when they are expected to start, forecastEveryS how often at most.
+// forecastDepth is the number of waiting jobs that get an expected start, forecastEveryS the least interval in seconds.
 const (
 	forecastDepth  = 200
 	forecastEveryS = 10
 )
 
-// forecast adds to a plan when the first jobs of the queue are expected to start, where the plan does not promise it. It costs more
-// than a pass, so it is made now and then, and only while somebody waits.
+// forecast adds to a plan the expected starts of the first jobs of the queue that the plan does not promise. It costs more than a pass, so
+// it is made now and then, and only while jobs wait.
 func (p *Planner) forecast(v *state.View, plan *record.Plan, now int64) {
 	due := p.nextForecast
-	if len(plan.Start) > 0 { // nothing that starts should have to wait for what is only shown, unless there is never a pause
+	if len(plan.Start) > 0 { // starts should not wait for displayed fields, unless there is never a pause
 		due += forecastEveryS
 	}
 	p.owedForecast = len(p.mirror.pending) > 0 && now < due

@@ -243,7 +243,7 @@ func same[T any](t rapid.TB, what string, got, want []*T) {
 	}
 }
 
-// The records that the planner renews change by change are those that it would make from nothing, whatever happened.
+// After any changes, the records that the planner renews one by one equal those that it would make from scratch.
 func TestMirror(t *testing.T) {
 	for range 5 { // of 100 walks of about 30 steps
 		rapid.Check(t, walk)
@@ -435,7 +435,7 @@ func TestHeartbeatsDoNotWake(t *testing.T) {
 	})
 }
 
-// Who waits is told when to expect a start within seconds, though nothing else happens.
+// A waiting job gets an expected start within seconds, even if nothing else happens.
 func TestExpectedStartsWithoutEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p, do := cluster(t, journal.NewMemory())

@@ -9,22 +9,22 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// renewal is the round through the waiting jobs that brings the priorities up to date that are shown of them, once in each
-// PriorityCalcPeriod. (The scheduler computes its own; what is shown is not what it decides by.)
+// renewal is a round through the waiting jobs that updates their displayed priorities, once in each PriorityCalcPeriod. (The scheduler
+// computes its own priorities; displayed ones decide nothing.)
 type renewal struct {
 	period int64
 	after  uint32 // the last job seen
-	under  bool   // there is more to see
+	under  bool   // the round is not complete
 }
 
 // renewAtOnce bounds the jobs that one commit renews.
 const renewAtOnce = 500
 
-// defaultPeriodS is PriorityCalcPeriod where it is not set.
+// defaultPeriodS is the default of PriorityCalcPeriod.
 const defaultPeriodS = 300
 
-// priorities adds to a command the priorities of the jobs that it shows, and those of the next jobs in the round; it reports whether
-// the round has to go on.
+// priorities adds to a command the priorities of the jobs that it updates, and of the next jobs in the round; it reports whether the round
+// has to continue.
 func (m *mirror) priorities(cmd *reactor.ApplyPlan, v *state.View, snap *record.Snapshot, params *record.Params, r *renewal) bool {
 	if params.Weights.Basic {
 		return false
@@ -60,7 +60,7 @@ func (m *mirror) priorities(cmd *reactor.ApplyPlan, v *state.View, snap *record.
 	return r.under
 }
 
-// priorityOf computes priorities; 0 for those that are fixed, and for jobs that are gone.
+// priorityOf computes priorities; 0 for fixed ones, and for jobs that are gone.
 func (m *mirror) priorityOf(jobs []*record.Job, snap *record.Snapshot, params *record.Params) []uint32 {
 	out := make([]uint32, len(jobs))
 	var list []*record.Job

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// TestPromiseIsKept: who is promised a start while few are waiting keeps it when more come, and whoever plans then.
+// TestPromiseIsKept: a job that was promised a start while few jobs wait keeps it when more arrive, also after a restart of the planner.
 func TestPromiseIsKept(t *testing.T) {
 	b := newBench(t)
 	params := record.Params{Order: record.Merit, HeadGuardS: 3600, ShortQueue: 1, Weights: record.Weights{Basic: true}}

@@ -76,8 +76,8 @@ func TestPartitionQOS(t *testing.T) {
 	}
 }
 
-// TestNoPartitionLimitIsExceeded: whatever limits QOS and the partition's QOS have, and whichever that is, no job starts that breaks one,
-// and none waits that could start in one of its partitions.
+// TestNoPartitionLimitIsExceeded: for any limits of QOSes and any choice of the partition's QOS, no job starts that breaks one, and none
+// waits that could start in one of its partitions.
 func TestNoPartitionLimitIsExceeded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := limitBench(t)
@@ -230,8 +230,8 @@ func TestMaxTRESPerNode(t *testing.T) {
 	}
 }
 
-// TestMinTRES: which jobs start where a QOS asks for so much at least, and which are refused with DenyOnLimit. Both, and the reasons, are
-// those of a Slurm 22.05: what a job gets counts, or, with DenyOnLimit, the least that it asks for.
+// TestMinTRES: which jobs start under a QOS with minimums, and which are refused with DenyOnLimit. Results and reasons are those of Slurm
+// 22.05: the job's allocation counts, or, with DenyOnLimit, the least that it asks for.
 func TestMinTRES(t *testing.T) {
 	const cpu, mem, node = "QOSMinCpuNotSatisfied", "QOSMinMemory", "QOSMinNode"
 	for _, tt := range []struct {
@@ -361,7 +361,7 @@ func TestUsageThreshold(t *testing.T) {
 	check("that of its own counts", "R R R R R")
 }
 
-// explained is what sluice explain says of a job that waits.
+// explained returns the answer of sluice explain for a waiting job.
 func (b *bench) explained(id uint32) string {
 	v := b.loop.View()
 	g := NewAdvisor(record.Params{Weights: record.Weights{Basic: true}})
@@ -377,7 +377,7 @@ func (b *bench) partitionQOS(name string) {
 	}
 }
 
-// TestLimitsOfClosedPartitions: a job is under the limits of each partition that is open to it, in whatever place that is in its list.
+// TestLimitsOfClosedPartitions: a job is under the limits of every open partition in its list, at any position.
 func TestLimitsOfClosedPartitions(t *testing.T) {
 	for _, tt := range []struct{ closed, partitions, want string }{
 		{"debug", "debug,other", "QOSGrpJobsLimit"},

@@ -8,11 +8,11 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// laterTimes is how many times of a reservation that recurs the scheduler knows beyond the present one. Since each of them bounds what
-// starts before it, two would do for jobs; the rest are for promises and forecasts.
+// laterTimes is the number of later occurrences of a recurring reservation that the scheduler knows. Each bounds the jobs that start before
+// it, so two would do for starts; the rest are for promises and forecasts.
 const laterTimes = 16
 
-// reservation is one as the scheduler sees it, with the times to come.
+// reservation returns the scheduler's record of a reservation, with its later occurrences.
 func reservation(v *state.View, r *pb.ReservationRecord) *record.Reservation {
 	s := convert.Reservation(v, r)
 	for _, later := range resv.Later(r, laterTimes, v.Settings.Location()) {

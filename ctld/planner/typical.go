@@ -11,15 +11,15 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// typicals counts what is submitted, for Placement FGD, which measures fragmentation against the requests that are typical of the
-// cluster. Requests without devices are left out: they leave the devices as they are. What was submitted long ago counts less and
-// less. The list that the scheduler sees changes seldom, because a new one has it work out every node again.
+// typicals counts submissions, for Placement FGD, which measures fragmentation against the typical requests of the cluster. Requests
+// without devices are left out: they do not fragment devices. Old submissions lose weight. The scheduler's list changes seldom, because for
+// a new one it recomputes every node.
 type typicals struct {
-	on      bool // Placement FGD is in force
+	on      bool // Placement FGD is configured
 	kinds   map[string]*typicalKind
-	counted uint32 // highest job id that was counted; ids ascend
+	counted uint32 // highest job id counted so far; ids ascend
 	seen    int64  // jobs and array tasks counted
-	due     int64  // the list is made again when so many have been seen
+	due     int64  // value of seen at which the list is remade
 	list    []record.Typical
 }
 
@@ -29,16 +29,18 @@ type typicalKind struct {
 }
 
 const (
-	// maxTypical bounds the list, maxKinds what is counted; typicalPercent is how much of what was counted the list covers.
+	// maxTypical bounds the list, maxKinds the kinds that are counted; typicalPercent is the percentage of the counted jobs that the list
+	// covers.
 	maxTypical     = 64
 	maxKinds       = 4096
 	typicalPercent = 95
-	// firstTypical is when the first list is made, typicalEvery how many submissions later each other one at the latest.
+	// firstTypical is the number of jobs at which the first list is made, typicalEvery the largest number of submissions until the next
+	// one.
 	firstTypical = 16
 	typicalEvery = 4096
 )
 
-// note counts a job when it is seen first.
+// note counts a job when it is first seen.
 func (t *typicals) note(j *pb.JobRecord, r *record.Request) {
 	if !t.on || j.Id <= t.counted || r == nil {
 		return
@@ -54,7 +56,7 @@ func (t *typicals) note(j *pb.JobRecord, r *record.Request) {
 	if j.ArrayTasks != "" {
 		n = max(1, int64(state.ArraySet(j).Count()))
 	}
-	kind := *r // as far as it matters to devices
+	kind := *r // the part that concerns devices
 	kind.MemNodeMiB, kind.MemCPUMiB, kind.MemGPUMiB, kind.MemSaid, kind.TmpMiB = 0, 0, 0, false, 0
 	kind.NodeList, kind.Exclude, kind.Switches, kind.SwitchWaitS, kind.Licenses, kind.Reservation = nil, nil, 0, 0, nil, ""
 	key := fmt.Sprintf("%+v", kind)
@@ -82,7 +84,7 @@ func (t *typicals) age() {
 	}
 }
 
-// current is the list as it is now: the same slice while it says the same.
+// current returns the present list: the same slice while its contents stay.
 func (t *typicals) current() []record.Typical {
 	if !t.on {
 		return nil
@@ -125,13 +127,13 @@ func (t *typicals) make() []record.Typical {
 	return out
 }
 
-// percentOf is a count in percent of all, at least 1: what is rarer is told apart by its place in the list.
+// percentOf returns a count in percent of all, at least 1: rarer kinds differ by their place in the list.
 func percentOf(n, all int64) int64 { return max(1, n*100/all) }
 
-// typicalShift is by how many percent a kind may become more or less frequent before the list is another.
+// typicalShift is the percentage by which the frequency of a kind has to change before the list is replaced.
 const typicalShift = 10
 
-// sameWork: no kind has become much more or less frequent.
+// sameWork reports whether no kind has become much more or less frequent.
 func sameWork(a, b []record.Typical) bool {
 	shift := map[*record.Request]int64{}
 	for _, k := range a {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Why is what the scheduler knows of a waiting job, and of the array that it belongs to (nil: none); false when it does not wait.
+// Why returns the scheduler's explanation of why a job waits, and the array that it belongs to (nil: none); false when it does not wait.
 func (g *Advisor) Why(v *state.View, j *pb.JobRecord) (x *explain.Explanation, array *record.Array, ok bool) {
 	params, shares := g.known()
 	m := mirror{shares: shares}
@@ -20,7 +20,7 @@ func (g *Advisor) Why(v *state.View, j *pb.JobRecord) (x *explain.Explanation, a
 	return x, array, ok
 }
 
-// Priorities are the terms of the priorities of waiting jobs, each in the partition of the same index (sprio).
+// Priorities returns the terms of the priorities of waiting jobs, each in the partition of the same index (sprio).
 func (g *Advisor) Priorities(v *state.View, jobs []*pb.JobRecord, partitions []string) (parts []priority.Parts, weights record.Weights) {
 	params, shares := g.known()
 	m := mirror{shares: shares}

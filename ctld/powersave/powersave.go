@@ -1,16 +1,15 @@
 // Package powersave runs SuspendProgram, ResumeProgram and ResumeFailProgram (slurm.conf(5)).
 //
-// It is level-triggered: the durable state says which program is owed to which node (NodeRecord.PowerProgram), and only
-// the writer decides that (reactor, power.go). A program whose controller was killed, or that has not ended when the
-// controller does, runs again under the next one. One run covers all nodes that are due at that moment; for one node no
-// two run at a time.
+// It is level-triggered: the durable state says which program has to run for which node (NodeRecord.PowerProgram), and only the writer
+// decides that (reactor, power.go). If a program was running when the controller was killed or ended, the next controller runs it again.
+// One run covers all nodes that are due at that moment; no two programs run for one node at a time.
 //
-// What a program does or how it ends decides nothing: the writer goes by timeouts and by the nodes that register.
-// Rejected: exit statuses, which say little about a host; boot ids alone, which do not change when a host was only
-// asleep or its daemon was started by hand.
+// The program's actions and exit status decide nothing: the writer goes by timeouts and by the nodes that register. Rejected: exit
+// statuses, which say little about a host; boot ids alone, which do not change when a host was only asleep or its daemon was started by
+// hand.
 //
-// Programs run as SlurmUser, with an environment built from nothing, for as long as the longer of SuspendTimeout and
-// ResumeTimeout. Their output is logged.
+// Programs run as SlurmUser, with an environment built from nothing, for at most the longer of SuspendTimeout and ResumeTimeout. Their
+// output is logged.
 package powersave
 
 import (
@@ -36,18 +35,18 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// atOnce bounds the programs that run at a time; what is due meanwhile is for the next.
+// atOnce bounds the concurrent programs; nodes that become due meanwhile wait for the next one.
 const atOnce = 16
 
-// retryAfter is how long is waited when the writer takes no command.
+// retryAfter is the pause when the writer accepts no command.
 const retryAfter = 100 * time.Millisecond
 
-// Settings are what slurm.conf says, asked for each program.
+// Settings are settings of slurm.conf, read for each program.
 type Settings struct {
-	Suspend, Resume, Fail string // programs, "" being none
+	Suspend, Resume, Fail string // programs, "" for none
 	Timeout               time.Duration
 	Cluster               string
-	Env                   []string // by which commands find the controller
+	Env                   []string // so that commands find the controller
 	UID, GID              uint32   // SlurmUser
 }
 
@@ -60,19 +59,19 @@ type Runner struct {
 	log      *slog.Logger
 	wake     chan struct{}
 
-	running map[string]bool // nodes for which a program runs; of Run alone
+	running map[string]bool // nodes for which a program runs; only for Run
 	runs    int
 	started uint64
 	ended   chan []owed
 }
 
-// owed is a node to which a program is owed.
+// owed is a node for which a program has to run.
 type owed struct {
 	node string
 	at   int64 // NodeRecord.PowerNs
 }
 
-// New makes a Runner; dir, which it makes, is for its records.
+// New makes a Runner; dir, which it creates, is for its records.
 func New(dir string, settings func() Settings, view func() *state.View, do func(context.Context, reactor.Command) (any, error),
 	log *slog.Logger) *Runner {
 	return &Runner{dir: dir, settings: settings, view: view, do: do, log: log, wake: make(chan struct{}, 1), running: map[string]bool{},
@@ -125,12 +124,12 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 }
 
-// look starts what is due.
+// look starts the programs that are due.
 func (r *Runner) look(ctx context.Context) {
 	v := r.view()
 	due := map[string][]owed{}
 	for _, n := range v.Nodes() {
-		if n.PowerProgram != "" && !r.running[n.Name] { // else it is looked at again when that has ended
+		if n.PowerProgram != "" && !r.running[n.Name] { // otherwise it is looked at again when that has ended
 			due[n.PowerProgram] = append(due[n.PowerProgram], owed{n.Name, n.PowerNs})
 		}
 	}
@@ -152,7 +151,7 @@ func (r *Runner) look(ctx context.Context) {
 	}
 }
 
-// one runs a program to its end and tells the writer; nothing is told when the controller ends first.
+// one runs a program to its end and reports to the writer; it reports nothing when the controller ends first.
 func (r *Runner) one(ctx context.Context, v *state.View, name string, list []owed, record string) {
 	done := reactor.PowerProgramDone{Program: name, Nodes: make(map[string]int64, len(list))}
 	nodes := make([]string, len(list))
@@ -185,7 +184,7 @@ func (r *Runner) program(ctx context.Context, v *state.View, name string, nodes 
 	case reactor.PowerFail:
 		path, key = s.Fail, "ResumeFailProgram"
 	}
-	if path == "" { // taken out of slurm.conf meanwhile
+	if path == "" { // removed from slurm.conf meanwhile
 		return
 	}
 	list := hostlist.FoldSorted(nodes)
@@ -218,7 +217,7 @@ func (r *Runner) program(ctx context.Context, v *state.View, name string, nodes 
 	}
 }
 
-// resumeJob is a job in the file that SLURM_RESUME_FILE names, with the names of Slurm 22.05 (nodes) and those of later ones.
+// resumeJob is a job in the file of SLURM_RESUME_FILE, with the names of Slurm 22.05 (nodes) and those of later versions.
 type resumeJob struct {
 	Extra         *string `json:"extra"`
 	Features      *string `json:"features"`
@@ -231,7 +230,7 @@ type resumeJob struct {
 	Reservation   *string `json:"reservation"`
 }
 
-// resumeFile says which nodes are to be powered up for which jobs.
+// resumeFile lists the nodes to power up and the jobs that need them.
 func resumeFile(v *state.View, nodes []string) []byte {
 	resumed := map[string]bool{}
 	jobs := map[uint32]bool{}
@@ -273,6 +272,6 @@ func resumeFile(v *state.View, nodes []string) []byte {
 			Nodes: j.NodeList, NodesAlloc: j.NodeList, NodesResume: hostlist.FoldSorted(here), Oversubscribe: cmp.Or(j.Oversubscribe, "OK"),
 			Partition: j.Partition, Reservation: given(resv)})
 	}
-	b, _ := json.Marshal(file) // strings and numbers
+	b, _ := json.Marshal(file) // cannot fail: strings and numbers
 	return append(b, '\n')
 }

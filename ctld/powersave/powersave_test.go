@@ -134,7 +134,7 @@ func TestProgramThatHangs(t *testing.T) {
 	}
 }
 
-// TestOneProgramOfANode: what is decided while a program runs for a node waits for its end.
+// TestOneProgramOfANode: a decision made while a program runs for a node waits for that program's end.
 func TestOneProgramOfANode(t *testing.T) {
 	w, dir, _ := newWriter(t, "echo >begun; read line <go; echo down >>order", "echo up >>order", time.Hour)
 	for _, name := range []string{"begun", "go"} {

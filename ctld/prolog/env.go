@@ -10,8 +10,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// environment is that of a program: the variables that a Slurm 22.05 sets, and those by which commands find this controller. No name in it
-// is chosen by a user.
+// environment returns the environment of a program: the variables of Slurm 22.05, and those by which commands find this controller. Users
+// choose no name in it.
 func environment(epilog bool, j *pb.JobRecord, s Settings) []string {
 	spec := j.GetSpec()
 	env := append([]string{"PATH=" + program.Path}, s.Env...)
@@ -73,7 +73,7 @@ func or(s, def string) string {
 	return s
 }
 
-// cpusPerNode is as Slurm writes it: "4(x2),1".
+// cpusPerNode formats CPUs as Slurm does: "4(x2),1".
 func cpusPerNode(alloc []*pb.NodeAlloc) string {
 	var words []string
 	for i := 0; i < len(alloc); {

@@ -1,13 +1,12 @@
 // Package prolog runs PrologSlurmctld and EpilogSlurmctld (slurm.conf(5)).
 //
-// It is level-triggered: the programs to run follow from the published state alone (reactor.Configuring,
-// reactor.CleaningUp), which is durable, so a killed controller leaves nothing out. A program that has not ended when
-// the controller does is killed and runs again under the next, as with Slurm. One that outlived a killed controller is
-// found by the record of its process group and ended first. A program whose job is cancelled, requeued or lost is
-// killed.
+// It is level-triggered: the programs to run follow from the published state alone (reactor.Configuring, reactor.CleaningUp), which is
+// durable, so a killed controller omits none. A program that is running when the controller ends is killed and runs again under the next,
+// as with Slurm. One that outlived a killed controller is found by the record of its process group and ended first. A program whose job is
+// cancelled, requeued or lost is killed.
 //
-// Both run as SlurmUser, with an environment built from nothing, within PrologEpilogTimeout (without it: without limit,
-// as with Slurm), at most atOnce at a time.
+// Both run as SlurmUser, with an environment built from nothing, within PrologEpilogTimeout (without it: without limit, as with Slurm), at
+// most atOnce at a time.
 package prolog
 
 import (
@@ -28,18 +27,18 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// atOnce bounds the programs that run at a time; the rest waits.
+// atOnce bounds the concurrent programs; the rest wait.
 const atOnce = 64
 
-// retryAfter is how long is waited when the writer takes no command.
+// retryAfter is the pause when the writer accepts no command.
 const retryAfter = 100 * time.Millisecond
 
-// Settings are what slurm.conf says, asked for each program.
+// Settings are settings of slurm.conf, read for each program.
 type Settings struct {
-	Prolog, Epilog string // programs, "" being none
+	Prolog, Epilog string // programs, "" for none
 	Timeout        time.Duration
 	Cluster        string
-	Env            []string // by which commands find the controller
+	Env            []string // so that commands find the controller
 	UID, GID       uint32   // SlurmUser
 }
 
@@ -56,7 +55,7 @@ type Runner struct {
 	all  bool            // look at every job
 	due  map[uint32]bool // jobs to look at
 
-	running map[uint32]*run // of Run alone
+	running map[uint32]*run // only for Run
 	ended   chan *run
 	slots   chan struct{}
 	wg      sync.WaitGroup
@@ -68,7 +67,7 @@ type run struct {
 	cancel context.CancelCauseFunc
 }
 
-// what is what has to run for a job.
+// what identifies the program that has to run for a job.
 type what struct {
 	epilog       bool
 	job, attempt uint32
@@ -77,7 +76,7 @@ type what struct {
 
 var errStale = errors.New("the job no longer waits for it")
 
-// New makes a Runner; dir, which it makes, is for its records.
+// New makes a Runner; dir, which it creates, is for its records.
 func New(dir string, settings func() Settings, view func() *state.View, do func(context.Context, reactor.Command) (any, error),
 	log *slog.Logger) *Runner {
 	return &Runner{dir: dir, settings: settings, view: view, do: do, log: log, wake: make(chan struct{}, 1), all: true,
@@ -85,11 +84,11 @@ func New(dir string, settings func() Settings, view func() *state.View, do func(
 		running: map[uint32]*run{}, ended: make(chan *run), slots: make(chan struct{}, atOnce)}
 }
 
-// Changed notes which jobs a commit concerns. It does not block.
+// Changed notes the jobs of a commit. It does not block.
 func (r *Runner) Changed(c state.Change) {
 	s := c.View.Settings
 	if !s.PrologSlurmctld && !s.EpilogSlurmctld && !c.Structure {
-		return // as almost always; what waited when the programs were taken out of slurm.conf was seen with that change
+		return // the usual case; the change that removed the programs from slurm.conf was seen
 	}
 	r.mu.Lock()
 	r.all = r.all || c.Structure
@@ -103,7 +102,7 @@ func (r *Runner) Changed(c state.Change) {
 	}
 }
 
-// take gives the jobs to look at.
+// take returns the jobs to look at.
 func (r *Runner) take() []*pb.JobRecord {
 	r.mu.Lock()
 	all, due := r.all, r.due
@@ -152,7 +151,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 }
 
-// look starts what a job needs, and ends what it does not need any more. The rest follows when that has ended.
+// look starts the program that a job needs, and ends one that it no longer needs. The next one follows when that has ended.
 func (r *Runner) look(ctx context.Context, j *pb.JobRecord) {
 	w := what{job: j.Id, attempt: j.Attempt, epoch: j.Epoch}
 	needs := reactor.Configuring(j)
@@ -178,7 +177,8 @@ func (r *Runner) look(ctx context.Context, j *pb.JobRecord) {
 	})
 }
 
-// one runs a program to its end and tells the writer; nothing is told when the controller ends first, or the job needs it no more.
+// one runs a program to its end and reports to the writer; it reports nothing when the controller ends first, or the job no longer needs
+// it.
 func (r *Runner) one(ctx, jctx context.Context, w what, j *pb.JobRecord) {
 	select {
 	case r.slots <- struct{}{}:
@@ -190,7 +190,7 @@ func (r *Runner) one(ctx, jctx context.Context, w what, j *pb.JobRecord) {
 	if scarce(err) {
 		r.log.Warn("cannot start PrologSlurmctld or EpilogSlurmctld yet: trying again", "job", w.job, "err", err)
 	}
-	for scarce(err) && jctx.Err() == nil { // it did not run: nothing is known of the job
+	for scarce(err) && jctx.Err() == nil { // it did not run: this tells nothing about the job
 		select {
 		case <-time.After(retryAfter):
 			err = r.program(jctx, w, j)
@@ -224,7 +224,7 @@ func (r *Runner) one(ctx, jctx context.Context, w what, j *pb.JobRecord) {
 	}
 }
 
-// scarce tells that the controller's host had too little of something for a program to be started. That passes, and is no job's fault.
+// scarce reports whether the controller's host lacked a resource to start a program. That is temporary, and not the job's fault.
 func scarce(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) ||
 		errors.Is(err, syscall.EAGAIN)
@@ -236,7 +236,7 @@ func (r *Runner) program(ctx context.Context, w what, j *pb.JobRecord) error {
 	if w.epilog {
 		path, name = s.Epilog, "EpilogSlurmctld"
 	}
-	if path == "" { // taken out of slurm.conf meanwhile
+	if path == "" { // removed from slurm.conf meanwhile
 		return nil
 	}
 	if s.Timeout > 0 {

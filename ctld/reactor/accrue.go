@@ -9,19 +9,19 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// From a job's AccrueTime on its age counts in its priority. Where MaxJobsAccrue… or GrpJobsAccrue limit how many jobs have one, a job that
-// waits gets it while there is room, the one with the lowest id first; to start, to end, to be held or to have to wait for a time or a
-// dependency again makes room. A lower limit takes it from nobody, and a job that an update puts under a limit keeps what it has.
+// From its AccrueTime on a job gains priority by age. Where MaxJobsAccrue… or GrpJobsAccrue limit the number of such jobs, a waiting job
+// gets an AccrueTime while there is room, lowest id first. A job makes room when it starts, ends, is held or has to wait for a time or a
+// dependency again. A lowered limit takes the AccrueTime from no job, and a job that an update puts under a limit keeps its own.
 
-// accrueFrom is the AccrueTime of a job that becomes eligible then.
+// accrueFrom returns the AccrueTime of a job that becomes eligible at eligibleNS.
 func accrueFrom(tx *state.Tx, j *pb.JobRecord, eligibleNS int64) int64 {
 	if len(limit.Accrue(tx.View(), j)) > 0 {
-		return 0 // accrue gives it one
+		return 0 // accrue will set it
 	}
 	return eligibleNS
 }
 
-// accrue gives the AccrueTimes for which there is room.
+// accrue sets AccrueTimes while there is room.
 func accrue(tx *state.Tx) {
 	v := tx.View()
 	if !v.Settings.EnforceLimits || !v.Policy().Accrues() {
@@ -99,7 +99,7 @@ func accrue(tx *state.Tx) {
 	}
 }
 
-// firstTasks are so many of the tasks of an array.
+// firstTasks returns the first n tasks of an array.
 func firstTasks(j *pb.JobRecord, n int64) jobid.Set {
 	var tasks []uint32
 	for task := range state.ArraySet(j).All() {

@@ -6,11 +6,11 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Job arrays. An array is one record, with the id that was answered to its submitter, which stands for all tasks that have not
-// started. A task that starts, or is treated differently from the others (held, updated), is split off into a record of its own
-// with the next free id, as in Slurm; the last task keeps the array's id. Tasks that are cancelled while others of their record wait
-// are no longer there, as in Slurm: the record keeps their numbers, for what depends on them (JobRecord.dropped). Script and
-// environment stay with the array's id until the last record is forgotten, and no record is forgotten while the array is active.
+// Job arrays. An array is one record, with the id that its submitter got, which stands for all tasks that have not started. A task that
+// starts, or is treated differently from the others (held, updated), is split off into a record of its own with the next free id, as in
+// Slurm; the last task keeps the array's id. Tasks that are cancelled while others of their record wait disappear, as in Slurm: the record
+// keeps their numbers for dependencies on them (JobRecord.dropped). Script and environment stay with the array's id until the last record
+// is forgotten, and no record is forgotten while the array is active.
 
 // makeArray turns a new record into an array.
 func makeArray(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
@@ -32,8 +32,8 @@ func makeArray(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
 	return nil
 }
 
-// splitTasks takes tasks out of a record that stands for several, and returns the record that then stands for them: the
-// record itself when they are all it has.
+// splitTasks takes tasks out of a record that stands for several, and returns the record that then stands for them: the record itself if it
+// has no other tasks.
 func splitTasks(tx *state.Tx, j *pb.JobRecord, part jobid.Set) *pb.JobRecord {
 	rest := state.ArraySet(j).Without(part)
 	if rest.Count() == 0 {
@@ -43,7 +43,7 @@ func splitTasks(tx *state.Tx, j *pb.JobRecord, part jobid.Set) *pb.JobRecord {
 	n.Id, n.RequestId, n.Dropped = tx.NextJobID(), "", ""
 	setTasks(n, part)
 	setTasks(m, rest)
-	m.Promised = false // that was to its first task
+	m.Promised = false // the promise was to its first task
 	tx.Emit(state.ArraySplit{Rest: m, Part: n})
 	return n
 }
@@ -53,11 +53,11 @@ func dropTasks(tx *state.Tx, j *pb.JobRecord, part jobid.Set, by uint32) {
 	n := state.CloneJob(j)
 	setTasks(n, state.ArraySet(j).Without(part))
 	n.Dropped = jobid.Union(state.Dropped(j), part).String()
-	n.Promised = false // that was to its first task
+	n.Promised = false // the promise was to its first task
 	tx.Emit(state.TasksDropped{Job: n, Tasks: part, By: by})
 }
 
-// setTasks says which tasks a record stands for; one alone makes it a task.
+// setTasks sets the tasks that a record stands for; a single one makes it a task.
 func setTasks(j *pb.JobRecord, set jobid.Set) {
 	j.ArrayTasks, j.IsArrayTask, j.ArrayTaskId = state.FormatTasks(set, j.ArrayThrottle), false, 0
 	if set.Count() == 1 {

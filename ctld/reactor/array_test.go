@@ -208,8 +208,8 @@ func account(v *state.View, forgotten map[uint32]jobid.Set) error {
 	return nil
 }
 
-// TestAnySequence: whatever is asked in whatever order, the state holds together, no task is lost or in two places, every start is
-// an attempt of its own, no held or dependent job starts, and the writer's index is what it would be made anew.
+// TestAnySequence: after any sequence of commands the state is consistent, no task is lost or in two places, every start is an attempt of
+// its own, no held or dependent job starts, and the writer's index equals one made from scratch.
 func TestAnySequence(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newBench(t, func(s *state.Settings) {
@@ -447,7 +447,7 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
-// TestSuspendedForOneThatIsRequeued: what was suspended goes on when the other leaves, whichever way.
+// TestSuspendedForOneThatIsRequeued: a job suspended for another resumes when that one leaves, whether requeued or cancelled.
 func TestSuspendedForOneThatIsRequeued(t *testing.T) {
 	for _, leave := range []string{"requeue", "cancel pending"} {
 		b := newBench(t, nil)

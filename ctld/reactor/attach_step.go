@@ -7,7 +7,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// AttachStep has the nodes of a step that runs connect to somebody else as well (sattach(1)). The reply is Attached.
+// AttachStep has the nodes of a running step connect to another client as well (sattach(1)). The reply is Attached.
 type AttachStep struct {
 	Caller    Caller
 	Job, Step uint32
@@ -17,7 +17,7 @@ type AttachStep struct {
 // Attached is the reply to AttachStep: the step, with its certificate and key.
 type Attached struct{ Step *pb.StepRecord }
 
-// maxWatchers bounds those that are kept with a step; a later one takes the place of the first.
+// maxWatchers bounds the watchers kept with a step; one more replaces the first.
 const maxWatchers = 16
 
 // Handle adds the watcher.

@@ -9,11 +9,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A job that is given a node that is powered down is given devices of which nobody knows whether they will be there: of a node that has
-// never been up what Gres= in slurm.conf says, of others what they had when they were up, and a host of the cloud is another one each time.
-// So when the node has registered, its jobs are given such of the devices as they were to have, before anything of them is launched.
+// A job on a powered down node gets devices that may not exist: for a node that has never been up those of Gres= in slurm.conf, for others
+// those that they last had, and a cloud node gets another host each time. So when the node has registered, its jobs get devices that it
+// has, before anything is launched.
 
-// settleAsleep does that for the jobs that wait for a node that is up now. Those that the node has not enough for go back into the queue.
+// settleAsleep assigns those devices to the jobs that wait for a node which is up now. Jobs for which the node has too few are requeued.
 func settleAsleep(tx *state.Tx, name string) {
 	n := tx.Node(name)
 	if n.StateFlags&pb.NodeInvalidReg != 0 {
@@ -38,7 +38,7 @@ func settleAsleep(tx *state.Tx, name string) {
 		}
 	}
 	given := map[uint32][]*pb.GresDevice{}
-	for _, j := range waiting { // first those that can be left as they are
+	for _, j := range waiting { // first the jobs that can keep theirs
 		given[j.Id] = keepDevices(n, held, state.AllocOn(j, name).Devices)
 	}
 	short := map[uint32]string{}
@@ -58,8 +58,9 @@ func settleAsleep(tx *state.Tx, name string) {
 	loseWaiting(tx, n, func(j *pb.JobRecord) string { return short[j.Id] })
 }
 
-// forgetUse takes back of the devices of a node that is powered down what ended with it, n being a copy of its record: programs that used
-// them outside of any job, and in the cloud, where the next host is another one, faults. What was not known for good is not known at all.
+// forgetUse removes from the devices of a node that is powered down the facts that ended with it: programs that used them outside of any
+// job, and in the cloud, where the next host is another one, faults. n is a copy of the node's record. A report whose devices could not be
+// read is dropped.
 func forgetUse(tx *state.Tx, n *state.Node) {
 	if n.Reported == nil {
 		return
@@ -79,7 +80,7 @@ func forgetUse(tx *state.Tx, n *state.Node) {
 	}
 }
 
-// loseWaiting gives up the jobs that wait for a node for which there is a reason.
+// loseWaiting requeues the jobs that wait for a node, if why gives a reason.
 func loseWaiting(tx *state.Tx, n *state.Node, why func(*pb.JobRecord) string) {
 	for _, id := range n.Jobs {
 		j := tx.Job(id)
@@ -89,17 +90,17 @@ func loseWaiting(tx *state.Tx, n *state.Node, why func(*pb.JobRecord) string) {
 		if text := why(j); text != "" {
 			text = fmt.Sprintf("node %s was powered up, and %s", n.Name, text)
 			c := state.CloneJob(j)
-			c.SystemComment = joinText(c.SystemComment, text) // whoever wonders why it was requeued finds it in accounting
+			c.SystemComment = joinText(c.SystemComment, text) // accounting shows the user why the job was requeued
 			lose(tx, c, n.Name, text)
 		}
 	}
 }
 
-// keepDevices are those of a list that the node has as they are, nil in the place of others.
+// keepDevices returns the devices of a list that the node has, with nil in the place of others.
 func keepDevices(n *state.Node, held map[string]*holding, list []*pb.GresDevice) []*pb.GresDevice {
 	out := make([]*pb.GresDevice, len(list))
 	for i, d := range list {
-		if d.Count > 0 { // of a resource that is only counted
+		if d.Count > 0 { // the resource is only counted
 			if counts(n, d) {
 				out[i] = d
 			}
@@ -115,7 +116,7 @@ func keepDevices(n *state.Node, held map[string]*holding, list []*pb.GresDevice)
 	return out
 }
 
-// offered reports whether a node gives a device to jobs: slurm.conf may say fewer than there are.
+// offered reports whether a node gives a device to jobs: slurm.conf may name fewer than exist.
 func offered(n *state.Node, have *pb.Device) bool {
 	return state.Withheld(have) == "" && slices.ContainsFunc(n.Inv.Kinds, func(k state.Kind) bool {
 		return slices.ContainsFunc(k.Devices, func(d *pb.Device) bool { return d.Name == have.Name && d.Index == have.Index })
@@ -129,7 +130,8 @@ func counts(n *state.Node, d *pb.GresDevice) bool {
 	})
 }
 
-// otherDevice is a free device that can stand for one that the node does not have, the one with its index first; nil when there is none.
+// otherDevice returns a free device that can replace one that the node does not have, preferably the one with its index; nil when there is
+// none.
 func otherDevice(n *state.Node, held map[string]*holding, d *pb.GresDevice) *pb.GresDevice {
 	if d.Parent != "" || d.Count > 0 {
 		return nil

@@ -135,7 +135,7 @@ func TestLessThanDeclared(t *testing.T) {
 	}
 }
 
-// TestUseEndsWithTheHost: what used a GPU outside of any job ended with its host, and in the cloud the next host has other GPUs.
+// TestUseEndsWithTheHost: processes outside of jobs that used a GPU ended with their host, and in the cloud the next host has other GPUs.
 func TestUseEndsWithTheHost(t *testing.T) {
 	b := cloud(t, "gpu:a100:2")
 	found := gpus("A", "B")

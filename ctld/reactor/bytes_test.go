@@ -33,7 +33,7 @@ func (b *bench) send(spec *pb.JobSpec, script []byte) any {
 	return b.do(Submit{Job: j, Texts: texts, Layout: b.view.Layout})
 }
 
-// held is what a user holds in the state.
+// held returns the bytes that a user holds in the state.
 func (b *bench) held(uid uint32) int64 { return state.Begin(b.view, b.now).UserBytes(uid) }
 
 func quota(mib int64) func(*state.Settings) {
@@ -50,8 +50,8 @@ func (b *bench) refusedFor(what string, reply any) {
 	}
 }
 
-// TestBytesOfAUser: one user cannot fill the disk with scripts. The same script counts once; what has been forgotten counts no more; root
-// and other users do not notice.
+// TestBytesOfAUser: one user cannot fill the disk with scripts. Equal scripts count once, forgotten ones no more. Root and other users are
+// not affected.
 func TestBytesOfAUser(t *testing.T) {
 	b := newBench(t, quota(8))
 	me := func() *pb.JobSpec { return &pb.JobSpec{Uid: 7, User: "me", Name: "j"} }
@@ -92,7 +92,7 @@ func TestBytesOfAUser(t *testing.T) {
 	}
 }
 
-// TestBytesOfEverythingElse: arguments, arrays that repeat them, what an update adds, parts of an array, and the crontab count as well.
+// TestBytesOfEverythingElse: arguments, arrays that repeat them, additions by updates, parts of an array, and the crontab count as well.
 func TestBytesOfEverythingElse(t *testing.T) {
 	b := newBench(t, quota(8))
 	long := []string{strings.Repeat("a", 400<<10)}

@@ -13,16 +13,16 @@ import (
 // Cancel ends jobs, or signals them when Signal is neither 0 nor SIGKILL (scancel(1)).
 type Cancel struct {
 	Caller Caller
-	IDs    []string // as typed; each gets its outcome
-	// Match, when set, is a filter: of the IDs, or without any of Jobs, which are those that it took when the state was looked through.
-	// A job may have changed since, so it is asked again.
+	IDs    []string // as typed; each gets an outcome
+	// Match, when set, is a filter on the IDs. Without IDs, Jobs are the jobs that it matched in an earlier View; since a job may have
+	// changed, the filter is applied again.
 	Match  func(*pb.JobRecord) bool
 	Jobs   []uint32
 	Signal uint32
 	Batch  bool
 	Full   bool
 
-	walk *walk // of an earlier slice
+	walk *walk // the rest of an earlier slice
 }
 
 // Outcomes is the reply to verbs that act on several jobs.
@@ -56,10 +56,10 @@ func (c Cancel) Handle(tx *state.Tx) any {
 	return w.done()
 }
 
-// begin reads one id.
+// begin looks up one id.
 func (c Cancel) begin(f *finder, id string) (*application, []*pb.JobOutcome) {
 	t, p := f.find(id)
-	// no step that cannot be is worth splitting a task off for
+	// do not split off a task for a step that cannot exist
 	if p != nil || c.Match == nil && t.step != "" && slices.ContainsFunc(t.records, waiting) {
 		return nil, []*pb.JobOutcome{outcome(id, p)}
 	}
@@ -72,10 +72,10 @@ func (c Cancel) begin(f *finder, id string) (*application, []*pb.JobOutcome) {
 	return newApplication(f.tx, c.Caller, id, t), nil
 }
 
-// ends: jobs that wait are ended, whatever is done to those that run.
+// ends reports whether pending jobs are ended, regardless of running ones.
 func (c Cancel) ends(step string) bool { return !c.signals() && step == "" }
 
-// drop cancels some tasks of a record that waits.
+// drop cancels some tasks of a pending record.
 func (c Cancel) drop(tx *state.Tx, a *application, j *pb.JobRecord, part jobid.Set) {
 	if c.Match != nil {
 		if !c.sees(j) {
@@ -90,7 +90,7 @@ func (c Cancel) drop(tx *state.Tx, a *application, j *pb.JobRecord, part jobid.S
 	dropTasks(tx, j, part, c.Caller.UID)
 }
 
-// filtered cancels or signals a job that an id names if the filter takes it. What the filter leaves out is no error, an id without an
+// filtered cancels or signals a job that an id names if the filter matches. A job that does not match is no error, but an id without an
 // active job is one, as in Slurm.
 func (c Cancel) filtered(tx *state.Tx, a *application, j *pb.JobRecord) *pb.Problem {
 	tx.Spend(1 + len(j.Alloc)/16)
@@ -123,7 +123,7 @@ func (c Cancel) finish(a *application) []*pb.JobOutcome {
 	p := firstProblem(a.outcomes())
 	if p.GetCode() == uint32(pb.CodeTransition) {
 		if k := slices.IndexFunc(a.records, func(j *pb.JobRecord) bool { return j.ArrayTasks != "" && unsignalled(j) != nil }); k >= 0 {
-			id = state.JobName(a.records[k]) // as Slurm names what it found
+			id = state.JobName(a.records[k]) // as Slurm names the job that it found
 		}
 	}
 	o := outcome(id, p)
@@ -131,7 +131,7 @@ func (c Cancel) finish(a *application) []*pb.JobOutcome {
 	return []*pb.JobOutcome{o}
 }
 
-// matched deals with the jobs that the filter took; those of others are refused one by one, as by Slurm.
+// matched handles the jobs that the filter matched. Other users' jobs are refused one by one, as in Slurm.
 func (c Cancel) matched(tx *state.Tx, w walk) any {
 	for from := tx.Spent(); len(c.Jobs) > 0; c.Jobs = c.Jobs[1:] {
 		if tx.Spent()-from >= SliceUnits {
@@ -151,12 +151,12 @@ func (c Cancel) matched(tx *state.Tx, w walk) any {
 	return w.done()
 }
 
-// sees: filters are for active jobs that the caller may see.
+// sees reports whether a filter may match a job: an active one that the caller may see.
 func (c Cancel) sees(j *pb.JobRecord) bool {
 	return state.Active(j) && (!c.Caller.Private || c.Caller.mayTouch(j))
 }
 
-// signals: something else than the end of jobs is asked for.
+// signals reports whether a signal other than SIGKILL is requested.
 func (c Cancel) signals() bool { return c.Signal != 0 && c.Signal != uint32(unix.SIGKILL) }
 
 // unsignalled refuses to signal a job that does not run.
@@ -167,12 +167,12 @@ func unsignalled(j *pb.JobRecord) *pb.Problem {
 	return pb.NewProblem(pb.CodeTransition, "job %s is %s, only a running job can be signalled", state.JobName(j), state.StateName(j))
 }
 
-// waiting tells whether a job is pending, with nothing left of an earlier attempt.
+// waiting reports whether a job is pending, with nothing left of an earlier attempt.
 func waiting(j *pb.JobRecord) bool { return j.State == pb.JobState_JOB_PENDING && !state.Live(j) }
 
 func (c Cancel) one(tx *state.Tx, a *application, j *pb.JobRecord) *pb.Problem {
 	step := a.step
-	if c.Signal != 0 || step != "" { // Slurm looks for it among the jobs that there are, and that the caller may see
+	if c.Signal != 0 || step != "" { // Slurm looks for it among the existing jobs that the caller may see
 		switch {
 		case c.Caller.Private && !c.Caller.mayTouch(j):
 			return pb.NewProblem(pb.CodeInvalidJobID, "there is no job %s of yours", state.JobName(j))
@@ -192,7 +192,7 @@ func (c Cancel) one(tx *state.Tx, a *application, j *pb.JobRecord) *pb.Problem {
 	if id, ok := stepNumber(step); ok && !waiting(j) {
 		return c.cancelStep(tx, a, j, id)
 	}
-	waits := waiting(j) // there is no batch shell yet to which -b could keep it
+	waits := waiting(j) // there is no batch shell yet that -b could select
 	if !c.ends(step) || c.Batch && c.Signal != 0 && !waits {
 		if c.Batch && j.Spec.Interactive {
 			return pb.NewProblem(pb.CodeScriptMissing, "job %s has no batch script", state.JobName(j))
@@ -208,7 +208,7 @@ func (c Cancel) one(tx *state.Tx, a *application, j *pb.JobRecord) *pb.Problem {
 	if j.StopReason == pb.StopCancel {
 		return nil
 	}
-	if j.State.Terminal() { // it ended as what it is, and only its end is not over yet: the epilog, a node that has not said so
+	if j.State.Terminal() { // its state is final, and only its cleanup is not: an epilog, or a node that has not reported
 		return pb.NewProblem(pb.CodeAlreadyDone, "job %s is %s", state.JobName(j), state.StateName(j))
 	}
 	order(tx, j, pb.StopCancel, pb.JobState_JOB_CANCELLED, c.Caller.UID)
@@ -225,7 +225,7 @@ func (c Cancel) target() uint32 {
 	return pb.SignalSteps
 }
 
-// maxSignals bounds the numbered signals kept with a job: the nodes have long applied the older ones.
+// maxSignals bounds the numbered signals kept with a job: the nodes have long applied older ones.
 const maxSignals = 16
 
 func signal(tx *state.Tx, j *pb.JobRecord, sig, target uint32, step string) *pb.Problem {
@@ -240,7 +240,7 @@ func signal(tx *state.Tx, j *pb.JobRecord, sig, target uint32, step string) *pb.
 	}
 	n := state.CloneJob(j)
 	tell(n, &pb.Signal{Signal: sig, Target: target, Step: step})
-	switch { // STOPPED: it has its CPUs still (squeue(1))
+	switch { // STOPPED: it still has its CPUs (squeue(1))
 	case step != "" || j.State != pb.JobState_JOB_RUNNING || j.StopReason != "":
 	case sig == uint32(unix.SIGSTOP):
 		n.StateFlags |= pb.JobStopped
@@ -254,7 +254,7 @@ func signal(tx *state.Tx, j *pb.JobRecord, sig, target uint32, step string) *pb.
 	return nil
 }
 
-// tell numbers a signal or a message and adds it to those of a job, n being a copy of its record.
+// tell numbers a signal or a message and adds it to those of a job; n is a copy of its record.
 func tell(n *pb.JobRecord, s *pb.Signal) {
 	n.Signals = numbered(n.Signals, s)
 }
@@ -285,7 +285,7 @@ func endPending(tx *state.Tx, j *pb.JobRecord, final pb.JobState, reason string)
 	n.StartNs, n.EndNs = tx.NowNS, tx.NowNS
 	n.ExpectedStartNs, n.ExpectedNodes, n.FirstStep = 0, "", nil
 	if n.ArrayTasks != "" {
-		n.ArrayTasks = state.FormatTasks(state.ArraySet(n), 0) // the throttle is of those that wait
+		n.ArrayTasks = state.FormatTasks(state.ArraySet(n), 0) // the throttle only applies to pending tasks
 	}
 	tx.Emit(state.JobEnded{Job: n})
 }

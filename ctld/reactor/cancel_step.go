@@ -9,7 +9,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// stepNumber is the number of a step as typed; false: it is the allocation itself (batch, extern), or none.
+// stepNumber parses the number of a step; false: it is the allocation itself (batch, extern), or no step.
 func stepNumber(step string) (uint32, bool) {
 	if step == jobid.StepName(pb.InteractiveStep) {
 		return pb.InteractiveStep, true
@@ -18,7 +18,7 @@ func stepNumber(step string) (uint32, bool) {
 	return uint32(n), err == nil && step != ""
 }
 
-// liveStep finds a step that runs.
+// liveStep finds a running step.
 func liveStep(tx *state.Tx, j *pb.JobRecord, id uint32) (*pb.StepRecord, *pb.Problem) {
 	if s := tx.Steps(j.Id).Get(id); s != nil && state.StepLive(s) {
 		return s, nil
@@ -26,7 +26,7 @@ func liveStep(tx *state.Tx, j *pb.JobRecord, id uint32) (*pb.StepRecord, *pb.Pro
 	return nil, pb.NewProblem(pb.CodeInvalidJobID, "job %s has no step %s that runs", state.JobName(j), jobid.StepName(id))
 }
 
-// cancelStep ends one step of a job, or signals it. That there is none to signal is no error, as in Slurm.
+// cancelStep ends or signals one step of a job. A missing step is no error for a signal, as in Slurm.
 func (c Cancel) cancelStep(tx *state.Tx, a *application, j *pb.JobRecord, id uint32) *pb.Problem {
 	s, p := liveStep(tx, j, id)
 	switch {

@@ -6,22 +6,22 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// clockToleranceNS is by how much the clock may move against CLOCK_BOOTTIME before that is looked at as somebody setting it. Slewing, which
-// is how a time daemon corrects small errors, moves both.
+// clockToleranceNS is the change of the clock against CLOCK_BOOTTIME from which on it counts as set. Slewing, by which a time daemon
+// corrects small errors, moves both.
 const clockToleranceNS = 1e9
 
-// cronCorrectionNS: a clock that is put back by more was wrong, and crontabs go by the new time; by less, what has run at a fixed hour does
-// not run again (cron(8)).
+// cronCorrectionNS: a clock that is set back by more was wrong, and crontabs follow the new time; if it is set back by less, jobs that have
+// run at a fixed hour do not run again (cron(8)).
 const cronCorrectionNS = 3 * 3600e9
 
-// KeepTime comes before the commands of a batch: it notices that somebody has set the clock, and moves along with it what the controller
-// has noted of jobs and nodes (state.ClockSet). bootID and bootNS are the boot of the controller's machine, and its CLOCK_BOOTTIME at the
-// moment of tx.NowNS.
+// KeepTime comes before the commands of a batch: it notices that somebody has set the clock, and moves the times in the records of jobs and
+// nodes with it (state.ClockSet). bootID identifies the boot of the controller's machine, and bootNS is its CLOCK_BOOTTIME at the moment of
+// tx.NowNS.
 func KeepTime(tx *state.Tx, bootID string, bootNS int64) {
 	old, now := tx.View().Clock(), &pb.ClockRecord{BootId: bootID, OffsetNs: tx.NowNS - bootNS, SinceNs: tx.NowNS}
 	if old.GetBootId() != bootID {
 		tx.Emit(state.ClockSet{Clock: now})
-		renewCrontabs(tx, -cronCorrectionNS) // by how much it was wrong in the last boot is not known
+		renewCrontabs(tx, -cronCorrectionNS) // the error of the clock in the last boot is not known
 		tx.WriteWithClock()
 		return
 	}
@@ -37,8 +37,8 @@ func KeepTime(tx *state.Tx, bootID string, bootNS int64) {
 	tx.WriteWithClock()
 }
 
-// renewCrontabs looks anew when jobs of crontabs are due whose next run lies further ahead than it would if they were asked now: that was
-// found by a clock that was ahead.
+// renewCrontabs recomputes the next run of crontab jobs whose run lies further ahead than it would by the current clock: it was computed by
+// a clock that was fast.
 func renewCrontabs(tx *state.Tx, byNS int64) {
 	var late []*pb.JobRecord
 	for j := range tx.Jobs().All() {
@@ -66,8 +66,8 @@ func everyHour(cron string) bool {
 	return err == nil && s.Hourly()
 }
 
-// ownTime gives an exit record the times of the controller's clock: the node says how long ago the step ended and how long it ran, and no
-// clock of the node is asked. What it cannot say (it was rebooted since) is taken from its clock, less what that is known to be ahead.
+// ownTime gives an exit record times of the controller's clock: the node reports how long ago the step ended and how long it ran, which
+// needs no clock of the node. If the node cannot tell, because it has rebooted since, its clock is used, corrected by its known offset.
 func ownTime(tx *state.Tx, node string, agoNS int64, x *pb.ExitRecord) *pb.ExitRecord {
 	ahead := int64(0)
 	if n := tx.Node(node); n != nil {
@@ -89,10 +89,10 @@ func ownTime(tx *state.Tx, node string, agoNS int64, x *pb.ExitRecord) *pb.ExitR
 	return x
 }
 
-// ClockDiffersNS is by how much a node's clock may differ from the controller's before that is said of it: messages take a while.
+// ClockDiffersNS is the difference between the clocks of node and controller from which on it is reported: messages take a while.
 const ClockDiffersNS = 5e9
 
-// clockOff takes over by how much the clock of a node is ahead, n being a copy of its record.
+// clockOff notes by how much the clock of a node is ahead; n is a copy of its record.
 func clockOff(n *state.Node, offNS int64) {
 	if offNS <= ClockDiffersNS && offNS >= -ClockDiffersNS {
 		offNS = 0

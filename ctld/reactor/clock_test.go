@@ -61,7 +61,7 @@ func (b *clockBench) started(id, limitS uint32) *pb.JobRecord {
 	return b.view.Jobs.Get(id)
 }
 
-// TestRunningJobWhenTheClockIsSet: what it has used of its limit stays what it has used.
+// TestRunningJobWhenTheClockIsSet: a new clock does not change how much of its time limit a job has used.
 func TestRunningJobWhenTheClockIsSet(t *testing.T) {
 	b := newClockBench(t)
 	id := b.started(b.submitted(nil), 3600).Id
@@ -121,8 +121,8 @@ func TestStepOfANodeWhoseClockIsWrong(t *testing.T) {
 	}
 }
 
-// TestNodesWhenTheClockIsSet: a node that has just lost its link is not DOWN because somebody set the clock, and one that stays away is,
-// after SlurmdTimeout, whatever the clock shows.
+// TestNodesWhenTheClockIsSet: setting the clock does not make a node DOWN that has just lost its link. A node that stays away is DOWN after
+// SlurmdTimeout, whatever the clock shows.
 func TestNodesWhenTheClockIsSet(t *testing.T) {
 	b := newClockBench(t)
 	b.do(NodeGone{Node: "n1"})
@@ -174,7 +174,7 @@ func TestRequeueDelayWhenTheClockIsSet(t *testing.T) {
 	if wait() != 100*time.Second {
 		t.Errorf("put right: it waits for %v, want 1m40s", wait())
 	}
-	// The machine is rebooted, and its clock shows yesterday: how much of the time has passed nobody knows, but it is not a day.
+	// The machine is rebooted, and its clock shows yesterday. The time that has passed is unknown, but it is not a day.
 	b.boot, b.up, b.now = "boot 2", 10e9, b.now-86400e9
 	b.look()
 	if wait() != 120*time.Second {
@@ -213,7 +213,7 @@ func TestCrontabWhenTheClockIsSet(t *testing.T) {
 	}
 }
 
-// TestPlanOfAnotherClock: what was planned before the clock was set would overlap reservations that it kept clear of.
+// TestPlanOfAnotherClock: a plan from before the clock was set would overlap reservations that it kept clear of.
 func TestPlanOfAnotherClock(t *testing.T) {
 	b := newClockBench(t)
 	id := b.submitted(nil)
@@ -226,7 +226,7 @@ func TestPlanOfAnotherClock(t *testing.T) {
 	b.started(id, 60)
 }
 
-// TestLimitOfAJobThatIsBeingStopped: its end is when that began, whatever limit it is given.
+// TestLimitOfAJobThatIsBeingStopped: the job's end is the start of stopping it, and a new limit does not move it.
 func TestLimitOfAJobThatIsBeingStopped(t *testing.T) {
 	b := newClockBench(t)
 	id := b.started(b.submitted(nil), 3600).Id
@@ -243,7 +243,7 @@ func TestLimitOfAJobThatIsBeingStopped(t *testing.T) {
 	}
 }
 
-// TestAgeOfTheEndedAfterARefusal: the clock of another boot is looked at again after a refused commit; what has ended keeps its age.
+// TestAgeOfTheEndedAfterARefusal: after a refused commit the clock of another boot is read again, and ended jobs keep their age.
 func TestAgeOfTheEndedAfterARefusal(t *testing.T) {
 	b := newClockBench(t)
 	id := b.submitted(nil)

@@ -15,12 +15,12 @@ type Control struct {
 	Named  []NamedJobs // jobs by name, instead of ids
 	// Special: requeuehold state=SpecialExit (scontrol(1)), shown as SPECIAL_EXIT.
 	Special bool
-	// Incomplete: requeue passes over jobs that wait or have ended (scontrol(1)).
+	// Incomplete: requeue skips pending and ended jobs (scontrol(1)).
 	Incomplete bool
 	Text       string // of notify
-	Ends       Ends   // of jobs that those to requeue wait for
+	Ends       Ends   // ends of forgotten jobs in dependencies of the jobs to requeue
 
-	walk *walk // of an earlier slice
+	walk *walk // the rest of an earlier slice
 }
 
 // Handle applies the verb to each job.
@@ -40,14 +40,14 @@ func (c Control) Handle(tx *state.Tx) any {
 	return w.done()
 }
 
-// begin reads one id.
+// begin looks up one id.
 func (c Control) begin(f *finder, id string) (*application, []*pb.JobOutcome) {
 	t, p := f.find(id)
 	if p != nil {
 		return nil, []*pb.JobOutcome{outcome(unbracketed(id), p)}
 	}
 	if strings.HasPrefix(c.Verb, "requeue") {
-		t.named = true // tasks that have ended are meant, too
+		t.named = true // ended tasks are included
 		t.refuse = func(j *pb.JobRecord) *pb.Problem {
 			if state.Pending(j) && !c.Incomplete {
 				return pb.NewProblem(pb.CodeJobPending, "job %s is already pending", state.JobName(j))
@@ -58,15 +58,15 @@ func (c Control) begin(f *finder, id string) (*application, []*pb.JobOutcome) {
 	return newApplication(f.tx, c.Caller, id, t), nil
 }
 
-// NamedJobs are the jobs that had a name when the state was looked through, so that the writer need not look through it.
+// NamedJobs are the jobs that had a name in an earlier View, so that the writer need not search.
 type NamedJobs struct {
 	Name string
 	Jobs []uint32
 
-	found bool // some were dealt with
+	found bool // some were handled
 }
 
-// named deals with jobs by their names, and reports whether it came to the end of its share of the turn before theirs.
+// named handles jobs by their names. It returns false if its share of the turn ended first.
 func (c *Control) named(tx *state.Tx, w *walk) bool {
 	for from := tx.Spent(); len(c.Named) > 0; {
 		n := c.Named[0]
@@ -109,7 +109,7 @@ func (c Control) one(tx *state.Tx, j *pb.JobRecord) *pb.Problem {
 	return pb.NewProblem(pb.CodeNotSupported, "no such verb %q", c.Verb)
 }
 
-// requeueKind is what the attempt is stopped for.
+// requeueKind returns the reason for which the attempt is stopped.
 func (c Control) requeueKind() string {
 	if c.Verb == "requeuehold" && c.Special {
 		return pb.StopSpecialExit

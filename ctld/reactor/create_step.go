@@ -17,11 +17,11 @@ type CreateStep struct {
 	Job       uint32
 	Spec      *pb.StepSpec
 	RequestID string
-	// Certificate and Key are those of the step to be, made before the writer's turn: DER, and PKCS #8.
+	// Certificate and Key belong to the new step, made before the writer's turn: DER, and PKCS #8.
 	Certificate, Key []byte
 }
 
-// CreatedStep is the reply to CreateStep: the step, or why it has to be asked for again.
+// CreatedStep is the reply to CreateStep: the step, or the reason why the request has to be repeated later.
 type CreatedStep struct {
 	Step *pb.StepRecord
 	Job  *pb.JobRecord
@@ -29,13 +29,13 @@ type CreatedStep struct {
 	Seq  uint64
 }
 
-// Bounds of what one job may have of steps. maxStepCount is where slurm.conf does not say (MaxStepCount).
+// Bounds of one job's steps. maxStepCount is the default of MaxStepCount.
 const (
 	maxStepCount = 40000
 	maxLiveSteps = 5000
 )
 
-// Handle makes the step, or returns the one that the same request has made.
+// Handle makes the step, or returns the one that the same request has already made.
 func (c CreateStep) Handle(tx *state.Tx) any {
 	j := tx.Job(c.Job)
 	if p := c.refused(j); p != nil {
@@ -44,7 +44,7 @@ func (c CreateStep) Handle(tx *state.Tx) any {
 	return c.in(tx, j)
 }
 
-// in makes the step in a job that runs.
+// in makes the step in a running job.
 func (c CreateStep) in(tx *state.Tx, j *pb.JobRecord) any {
 	all := tx.Steps(j.Id)
 	tx.Spend(len(all.All()) / 16)
@@ -82,7 +82,7 @@ func (c CreateStep) in(tx *state.Tx, j *pb.JobRecord) any {
 	return CreatedStep{Step: s, Job: j, Seq: tx.Seq}
 }
 
-// refused says why the job has no steps, or none for this caller.
+// refused returns the reason why the job can have no steps, or none of this caller.
 func (c CreateStep) refused(j *pb.JobRecord) *pb.Problem {
 	switch {
 	case j == nil || c.Caller.Private && !c.Caller.mayTouch(j):
@@ -97,7 +97,7 @@ func (c CreateStep) refused(j *pb.JobRecord) *pb.Problem {
 	return nil
 }
 
-// notYet says why a job can have steps later, not now.
+// notYet returns the reason why a job can have steps only later.
 func notYet(j *pb.JobRecord) *pb.Problem {
 	switch {
 	case j.StateFlags&pb.JobConfiguring != 0:
@@ -108,8 +108,8 @@ func notYet(j *pb.JobRecord) *pb.Problem {
 	return nil
 }
 
-// leap is what the first steps after a restore of a backup leave out in numbers: the job may have had steps that the backup does not have,
-// and its nodes may have them still. Each restore has another one: the job may have had steps after the one before, too.
+// leap is the gap in the numbers of the first steps after a restore of a backup: the job may have had steps that are not in the backup, and
+// its nodes may still have them. Each restore leaves another gap, because the job may have had steps after the previous one.
 func leap(tx *state.Tx, j *pb.JobRecord, all *state.JobSteps, copies bool) uint32 {
 	v := tx.View()
 	since := func(s *pb.StepRecord) bool { return pb.IsCopy(s.StepId) == copies && !v.FromBackup(s.MadeSeq) }
@@ -119,7 +119,7 @@ func leap(tx *state.Tx, j *pb.JobRecord, all *state.JobSteps, copies bool) uint3
 	return 1000 * uint32(1+v.Restored>>20%16)
 }
 
-// number is the number of the next step.
+// number returns the number of the next step.
 func (c CreateStep) number(tx *state.Tx, j *pb.JobRecord, all *state.JobSteps) (uint32, *pb.Problem) {
 	if c.Spec.GetInteractive() {
 		if s := all.Get(pb.InteractiveStep); s != nil {
@@ -147,7 +147,7 @@ func (c CreateStep) number(tx *state.Tx, j *pb.JobRecord, all *state.JobSteps) (
 	return next, nil
 }
 
-// numberOfCopy is that of a step that brings a file to its nodes.
+// numberOfCopy returns the number of the next step that copies a file to its nodes.
 func (c CreateStep) numberOfCopy(tx *state.Tx, j *pb.JobRecord, all *state.JobSteps) (uint32, *pb.Problem) {
 	if all == nil {
 		all = &state.JobSteps{}
@@ -162,7 +162,7 @@ func (c CreateStep) numberOfCopy(tx *state.Tx, j *pb.JobRecord, all *state.JobSt
 	return next, nil
 }
 
-// record is the step that has been placed.
+// record makes the record of a placed step.
 func (c CreateStep) record(tx *state.Tx, j *pb.JobRecord, id uint32, p *steps.Placement) *pb.StepRecord {
 	s := &pb.StepRecord{JobId: j.Id, StepId: id, Attempt: j.Attempt, Epoch: j.Epoch, MadeSeq: tx.Seq, RequestId: c.RequestID, Spec: c.Spec,
 		State: pb.JobState_JOB_RUNNING, Nodes: p.Nodes, NumTasks: p.Tasks, NumCpus: p.CPUs, StartNs: tx.NowNS, TimeLimitS: pb.Unlimited,

@@ -204,7 +204,7 @@ func TestRequeuedJobCountsStepsAnew(t *testing.T) {
 	}
 }
 
-// TestHoldersTimeLimit: what holds a node has no process that could time out, and ends by itself at the limit.
+// TestHoldersTimeLimit: the extern step of an allocation has no process that could time out, and ends by itself at the limit.
 func TestHoldersTimeLimit(t *testing.T) {
 	b := newBench(t, nil)
 	id := b.submit(&pb.JobSpec{Interactive: true})
@@ -277,7 +277,7 @@ func TestStepThatCopies(t *testing.T) {
 	}
 }
 
-// TestCancelOfSteps: what is refused about a step of a job that is there is told apart from a job that is not.
+// TestCancelOfSteps: a refusal about a step of an existing job differs from one about a job that does not exist.
 func TestCancelOfSteps(t *testing.T) {
 	b := newBench(t, nil)
 	id := b.both(&pb.JobSpec{Interactive: true})

@@ -13,21 +13,21 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Jobs of crontabs (scrontab(1)). A crontab is a text and, for each of its lines that says when, a job that begins at that moment.
-// When an attempt of it has ended, the job goes back into the queue until the next moment: it keeps its id, and each run is an
-// attempt of its own for accounting. Somebody who cancels it ends it for good, and its lines are commented out.
+// Jobs of crontabs (scrontab(1)). A crontab is a text and, for each line with a schedule, a job that begins at the next scheduled time.
+// When an attempt of it has ended, the job is requeued for the time after that: it keeps its id, and each run is an attempt of its own for
+// accounting. Cancelling it ends it for good, and its lines are commented out.
 
 // CronJob is an entry whose job admit has checked and completed.
 type CronJob struct {
-	Layout              uint64 // of the view on which it was admitted
+	Layout              uint64 // of the view in which it was admitted
 	Job                 *pb.JobRecord
 	Texts               state.Texts
 	FirstLine, LastLine uint32
 	Digest              string
 }
 
-// UpdateCrontab replaces a user's crontab. An entry that says what one of the old crontab said keeps its job; jobs of the other old
-// entries are cancelled. The reply is the *pb.CrontabRecord.
+// UpdateCrontab replaces a user's crontab. An entry that is also in the old crontab keeps its job; jobs of the other old entries are
+// cancelled. The reply is the *pb.CrontabRecord.
 type UpdateCrontab struct {
 	Caller Caller
 	UID    uint32
@@ -47,7 +47,7 @@ func (c UpdateCrontab) Handle(tx *state.Tx) any {
 	if p := roomFor(tx, c.UID, c.User, len(c.Jobs), c.Caller.Operator); p != nil { // before anything is emitted
 		return p
 	}
-	jobs := slices.Clone(c.Jobs) // the command may be handled again
+	jobs := slices.Clone(c.Jobs) // a copy, because the command may be handled again
 	for i := range jobs {
 		if p := jobs[i].judge(tx); p != nil {
 			return p
@@ -74,16 +74,16 @@ func (c UpdateCrontab) Handle(tx *state.Tx) any {
 		}
 		fresh.Entries = append(fresh.Entries, entry)
 	}
-	tx.Emit(state.CrontabChanged{Crontab: fresh}) // first, so that the jobs that are cancelled now have no lines any more
+	tx.Emit(state.CrontabChanged{Crontab: fresh}) // first, so that the jobs cancelled below have no lines any more
 	for _, e := range gone(kept) {
-		if j := tx.Job(e.JobId); state.Pending(j) { // one that runs may end in peace
+		if j := tx.Job(e.JobId); state.Pending(j) { // a running one may finish
 			_ = Cancel{Caller: c.Caller}.one(tx, &application{}, j)
 		}
 	}
 	return fresh
 }
 
-// bytes are what the crontab and its new jobs may add to what the user holds.
+// bytes returns the bytes that the crontab and its new jobs add to those of the user.
 func (c UpdateCrontab) bytes(tx *state.Tx, kept map[string][]*pb.CrontabEntry) int64 {
 	n := int64(len(c.Text)+len(c.User)) + entryBytes - state.CrontabBytes(tx.Crontab(c.UID))
 	for _, job := range c.Jobs {
@@ -95,11 +95,11 @@ func (c UpdateCrontab) bytes(tx *state.Tx, kept map[string][]*pb.CrontabEntry) i
 	return n
 }
 
-// entryBytes is what an entry of a crontab takes beside its texts at most, jobSlack what a job that is submitted has and one that is only
-// checked has not.
+// entryBytes is the largest size of a crontab entry beside its texts. jobSlack is the difference in size between a submitted job and a job
+// that is only checked.
 const entryBytes, jobSlack = 64, 256
 
-// gone are the entries that no line of the new crontab took over, by job.
+// gone returns the entries that are not in the new crontab, by job.
 func gone(kept map[string][]*pb.CrontabEntry) (entries []*pb.CrontabEntry) {
 	for _, same := range kept {
 		entries = append(entries, same...)
@@ -108,7 +108,7 @@ func gone(kept map[string][]*pb.CrontabEntry) (entries []*pb.CrontabEntry) {
 	return entries
 }
 
-// judge judges a job that was admitted on an older state again: it is refused, or gets the figures of the present one.
+// judge checks a job again that was admitted on an older state: it is refused, or gets the values of the present one.
 func (job *CronJob) judge(tx *state.Tx) *pb.Problem {
 	if job.Layout == tx.View().Layout {
 		return nil
@@ -118,8 +118,8 @@ func (job *CronJob) judge(tx *state.Tx) *pb.Problem {
 	return admit.New(tx.View(), job.Job)
 }
 
-// submit makes the job of a new entry. It is not refused any more: there is room, it was judged, and what else Submit refuses (arrays,
-// dependencies) the service has refused before.
+// submit makes the job of a new entry. It cannot be refused any more: there is room, it was judged, and the service has refused what else
+// Submit refuses (arrays, dependencies).
 func (c UpdateCrontab) submit(tx *state.Tx, job CronJob, entry *pb.CrontabEntry) *pb.Problem {
 	j := state.CloneJob(job.Job)
 	j.Spec = state.CloneSpec(j.Spec)
@@ -133,7 +133,7 @@ func (c UpdateCrontab) submit(tx *state.Tx, job CronJob, entry *pb.CrontabEntry)
 	return nil
 }
 
-// nextRun is when a job of a crontab begins next; one whose time never comes, which Parse has refused, waits a year.
+// nextRun returns the next begin of a crontab job. A schedule that never comes, which Parse refuses, waits a year.
 func nextRun(tx *state.Tx, s *pb.JobSpec) int64 {
 	now := time.Unix(0, tx.NowNS).UTC()
 	schedule, err := crontab.Parse(s.Cron)
@@ -147,8 +147,7 @@ func nextRun(tx *state.Tx, s *pb.JobSpec) int64 {
 	return next.UnixNano()
 }
 
-// cronEnded puts a job of a crontab whose attempt has ended back into the queue, or takes its lines out of the crontab when it was
-// cancelled. Follow calls it.
+// cronEnded requeues a crontab job whose attempt has ended, or removes its lines from the crontab when it was cancelled. Follow calls it.
 func cronEnded(tx *state.Tx, j *pb.JobRecord) {
 	owner := tx.Crontab(j.Spec.Uid)
 	at := -1
@@ -160,7 +159,7 @@ func cronEnded(tx *state.Tx, j *pb.JobRecord) {
 		}
 	}
 	switch {
-	case at < 0: // not of the present crontab: it ends here
+	case at < 0: // not in the present crontab: it ends here
 	case j.State == pb.JobState_JOB_CANCELLED:
 		tx.Emit(state.CrontabChanged{Crontab: disabled(owner, at)})
 	default:
@@ -170,13 +169,13 @@ func cronEnded(tx *state.Tx, j *pb.JobRecord) {
 	}
 }
 
-// runAgainAt completes a record that backToQueue makes pending until the next moment.
+// runAgainAt completes a record that backToQueue has made pending until its next run.
 func runAgainAt(tx *state.Tx, n *pb.JobRecord) {
 	n.EligibleNs = nextRun(tx, n.Spec)
 	n.Reason, n.ReasonDetail = "BeginTime", "runs again at "+timespec.FormatUTC(n.EligibleNs)+" (crontab)"
 }
 
-// identity is a specification with the groups that its user has now.
+// identity returns a specification with its user's current groups.
 func (o *Owner) identity(s *pb.JobSpec) *pb.JobSpec {
 	if o == nil || o.GID == s.Gid && slices.Equal(o.Groups, s.Groups) {
 		return s
@@ -186,10 +185,10 @@ func (o *Owner) identity(s *pb.JobSpec) *pb.JobSpec {
 	return s
 }
 
-// missingRetryS is how long a job waits whose user is not found.
+// missingRetryS is the delay of a job whose user is not found.
 const missingRetryS = 120
 
-// delayCron puts off a job whose user is not found at the moment.
+// delayCron delays a job whose user is not found at the moment.
 func delayCron(tx *state.Tx, j *pb.JobRecord) {
 	n := state.CloneJob(j)
 	n.EligibleNs = tx.NowNS + missingRetryS*1e9
@@ -198,7 +197,7 @@ func delayCron(tx *state.Tx, j *pb.JobRecord) {
 	tx.Emit(state.JobChanged{Job: n, What: "delayed"})
 }
 
-// holdCron holds a job whose user may have none any more. `scontrol release`, by its user as well, has it tried again.
+// holdCron holds a job whose user may no longer have crontab jobs. `scontrol release`, which its user may do too, tries it again.
 func holdCron(tx *state.Tx, j *pb.JobRecord, why string) {
 	n := state.CloneJob(j)
 	n.Priority, n.HoldAdmin = 0, false
@@ -210,7 +209,7 @@ func holdCron(tx *state.Tx, j *pb.JobRecord, why string) {
 // disabledMark stands before the lines of an entry whose job was cancelled.
 const disabledMark = "#DISABLED: "
 
-// disabled is a crontab with one entry commented out.
+// disabled returns a crontab with one entry commented out.
 func disabled(r *pb.CrontabRecord, at int) *pb.CrontabRecord {
 	n, e := state.CloneCrontab(r), r.Entries[at]
 	n.Entries = append(n.Entries[:at:at], n.Entries[at+1:]...)

@@ -8,13 +8,11 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Dependencies (sbatch(1), --dependency). JobRecord.dependency holds what is still to happen; a condition that has been met is
-// dropped for good, so that its job may be forgotten. Follow looks at the waiting jobs after every change of a job they name;
-// nothing polls. An array as a whole is judged when its last task has ended, as in Slurm: a task that failed may still be
-// requeued.
+// Dependencies (sbatch(1), --dependency). JobRecord.dependency holds the open conditions; a condition that has been met is dropped for
+// good, so that its job may be forgotten. Follow looks at the waiting jobs after every change of a job they name; nothing polls. An array
+// as a whole is judged when its last task has ended, as in Slurm: a task that failed may still be requeued.
 
-// firstLook reads the dependency of a new job and drops what has been met already. Naming a job or a task that there has never been
-// is refused.
+// firstLook reads the dependency of a new job and drops the conditions that are already met. A job or a task that never existed is refused.
 func firstLook(tx *state.Tx, j *pb.JobRecord, ends Ends) *pb.Problem {
 	d, p := readDependency(tx, j.Spec.Dependency, ends)
 	if p != nil {
@@ -25,18 +23,18 @@ func firstLook(tx *state.Tx, j *pb.JobRecord, ends Ends) *pb.Problem {
 	return nil
 }
 
-// Ends is how jobs and tasks ended that the state has forgotten (MinJobAge), as accounting knows it: whether well, as afterok has it. The
-// conditions that name them have no kind here.
+// Ends tells how jobs and tasks ended that the state has forgotten (MinJobAge), according to accounting: true if well, in the sense of
+// afterok. Its conditions have no kind.
 type Ends map[jobid.Condition]bool
 
-// OnEnd reports whether a kind of dependency asks how a job ended.
+// OnEnd reports whether a kind of dependency depends on how a job ended.
 func OnEnd(k jobid.Kind) bool {
 	return k == jobid.AfterOK || k == jobid.AfterNotOK || k == jobid.AfterCorr
 }
 
-// readDependency reads what a user wrote. A job that has been forgotten has ended, and how says ends; where it does not, a condition that
-// asks is refused. Slurm drops conditions on jobs that it has forgotten, and starts a job after one that failed. It drops those on jobs
-// that have never been as well, which are slips of the pen.
+// readDependency reads a user's dependency. A forgotten job has ended, and ends tells how; where it does not, a condition that depends on
+// it is refused. Slurm drops conditions on forgotten jobs, and starts a job after one that failed. It also drops conditions on jobs that
+// never existed, which are typing errors.
 func readDependency(tx *state.Tx, text string, ends Ends) (jobid.Dependency, *pb.Problem) {
 	d, err := jobid.ParseDependency(text)
 	if err != nil {
@@ -58,13 +56,13 @@ func readDependency(tx *state.Tx, text string, ends Ends) (jobid.Dependency, *pb
 				p = pb.NewProblem(pb.CodeDependency, "job %d ended too long ago (MinJobAge), and accounting does not say how (%s)",
 					c.Job, c).WithHint("afterany:%d asks only whether it has ended", c.Job)
 			}
-			forgotten = well == (c.Kind != jobid.AfterNotOK) // else it stays, and is judged as what can no longer happen
+			forgotten = well == (c.Kind != jobid.AfterNotOK) // otherwise it stays, and is judged as impossible
 		}
 		switch {
 		case p != nil:
 			return d, p
 		case forgotten && d.Any:
-			return jobid.Dependency{}, nil // one of them is enough
+			return jobid.Dependency{}, nil // one condition is enough
 		case !forgotten:
 			known = append(known, c)
 		}
@@ -73,8 +71,7 @@ func readDependency(tx *state.Tx, text string, ends Ends) (jobid.Dependency, *pb
 	return d, nil
 }
 
-// weigh drops the conditions that have been met, in j itself, and says in the reason what is the matter. It gives those that can no longer
-// be met.
+// weigh drops the conditions that have been met from j itself, and sets its reason. It returns the conditions that can no longer be met.
 func weigh(tx *state.Tx, j *pb.JobRecord) (impossible []jobid.Condition) {
 	if j.Dependency == "" {
 		settleDependency(tx, j, "", "", false)
@@ -82,7 +79,7 @@ func weigh(tx *state.Tx, j *pb.JobRecord) (impossible []jobid.Condition) {
 	}
 	d, err := jobid.ParseDependency(j.Dependency)
 	if err != nil {
-		return nil // written by this program
+		return nil // cannot fail: this program wrote it
 	}
 	var rest []jobid.Condition
 	var shown []string
@@ -131,7 +128,7 @@ func showCondition(tx *state.Tx, c jobid.Condition, t state.Truth) string {
 func settleDependency(tx *state.Tx, j *pb.JobRecord, rest, shown string, impossible bool) {
 	j.Dependency, j.DependencyShown, j.DependencyNever = rest, shown, impossible
 	if j.Priority == 0 {
-		return // held: that reason comes first
+		return // the reason for the hold comes first
 	}
 	if j.Dependency == "" && (j.Reason == "Dependency" || j.Reason == pb.ReasonDependencyNever) {
 		j.WaitReason = waitReason(j)
@@ -142,7 +139,7 @@ func settleDependency(tx *state.Tx, j *pb.JobRecord, rest, shown string, impossi
 	waitForDependency(j)
 }
 
-// waitForDependency says of a job that is not held what it waits for.
+// waitForDependency sets the reason of a waiting job that is not held.
 func waitForDependency(j *pb.JobRecord) {
 	switch {
 	case j.Dependency == "":
@@ -186,16 +183,16 @@ func judgeCondition(arrays arrays, j *pb.JobRecord, c jobid.Condition) state.Tru
 		return judgeJob(j, c, o)
 	}
 	if c.HasTask && arrays.isDropped(c.Job, c.Task) {
-		return judgeCounts(j, c, state.ArrayCounts{Records: 1}, func() int64 { return 0 }) // cancelled, nobody noted when
+		return judgeCounts(j, c, state.ArrayCounts{Records: 1}, func() int64 { return 0 }) // cancelled; the time was not noted
 	}
 	if c.Kind == jobid.After || c.Kind == jobid.AfterAny {
 		return state.Met // forgotten
 	}
-	return state.Never // had it been well, this condition would have gone
+	return state.Never // had it ended well, this condition would be gone
 }
 
-// judgeTasks judges aftercorr for several tasks at once: it is decided when it is the same for all of them. It reports false when none
-// of them has a counterpart that has ended.
+// judgeTasks judges aftercorr for several tasks at once: the verdict must be the same for all of them. It returns false when no counterpart
+// has ended.
 func judgeTasks(tx *state.Tx, array uint32, tasks jobid.Set) (state.Truth, bool) {
 	good, bad := endedTasks(tx, array, tasks)
 	ended := good.Count()+bad.Count() > 0
@@ -251,7 +248,7 @@ func judgeCounts(j *pb.JobRecord, c jobid.Condition, n state.ArrayCounts, lastSt
 // maxDelayMin is a hundred years: more would wrap to a moment that has passed.
 const maxDelayMin = 100 * 366 * 24 * 60
 
-// delay makes "after:12+30", which has been met but for the minutes, a matter of time alone.
+// delay turns "after:12+30", met but for the minutes, into a begin time.
 func delay(j *pb.JobRecord, c jobid.Condition, lastStart func() int64) {
 	if c.DelayMin == 0 {
 		return
@@ -262,13 +259,13 @@ func delay(j *pb.JobRecord, c jobid.Condition, lastStart func() int64) {
 	}
 }
 
-// FollowUnits is the share of one turn that what follows from a command may spend, in the units of state.Tx.Spend, beside the command's
-// own. It ends with the record that it was at. A variable for simulations, which want many turns.
+// FollowUnits is the share of one turn that following up a command may spend, in the units of state.Tx.Spend, in addition to the command's
+// own. The record under way is finished. It is a variable for simulations, which want many turns.
 var FollowUnits = SliceUnits / 2
 
-// Follow brings the waiting jobs up to date after the events from the given one on. The loop calls it after every command. What it
-// emits is followed in turn, without recursion, so a chain may have any length. What is more than its share of the turn is owed: the loop
-// sends FollowUp for it.
+// Follow updates the waiting jobs after the events from the given one on. The loop calls it after every command. Its own events are
+// followed in turn, without recursion, so a chain may have any length. Work beyond its share of the turn is owed: the loop sends FollowUp
+// for it.
 func Follow(tx *state.Tx, from int) {
 	f := follower{tx, tx.Spent() + FollowUnits}
 	for ; from < len(tx.Events()); from++ {
@@ -282,7 +279,7 @@ func Follow(tx *state.Tx, from int) {
 				}
 			})
 		case state.JobLeftNode:
-			if !state.Live(e.Job) { // its CPUs are free while its EpilogSlurmctld runs
+			if !state.Live(e.Job) { // its CPUs are free while EpilogSlurmctld runs
 				resumeFor(tx, e.Job)
 			}
 		case state.JobRequeued:
@@ -299,11 +296,11 @@ func Follow(tx *state.Tx, from int) {
 	}
 }
 
-// FollowUp goes on with what Follow has left, and with limits of arrays that were broken off by the controller's end. The loop sends it
-// while there is something.
+// FollowUp does the work that Follow owes, and completes throttles of arrays that a crash of the controller interrupted. The loop sends it
+// while there is such work.
 type FollowUp struct{}
 
-// Handle looks at the waiting jobs whose turn it is.
+// Handle looks at the waiting jobs in turn.
 func (c FollowUp) Handle(tx *state.Tx) any {
 	if finishThrottle(tx) {
 		return More{c}
@@ -319,14 +316,14 @@ func (c FollowUp) Handle(tx *state.Tx) any {
 	return More{c}
 }
 
-// settleLater looks at a record that waits for others, if it is still there.
+// settleLater looks at a record that waits for others, if it still exists.
 func settleLater(tx *state.Tx, id uint32) {
 	if j := tx.Job(id); j != nil && state.Pending(j) {
 		settleNew(tx, j)
 	}
 }
 
-// followName looks at the singletons of a name that a record had.
+// followName looks at the singletons of a name that a record used to have.
 func followName(tx *state.Tx, s *pb.JobSpec) { follower{tx, tx.Spent() + FollowUnits}.name(s) }
 
 // follower follows up events until it has spent its share.
@@ -355,7 +352,7 @@ func (f follower) each(s state.Source, look func(id uint32)) {
 	}
 }
 
-// name looks at the singletons of a name, one record of which has gone or stopped running.
+// name looks at the singletons of a name after one of its records has gone or stopped running.
 func (f follower) name(s *pb.JobSpec) {
 	f.each(state.Source{UID: s.Uid, Name: s.Name}, func(id uint32) {
 		if j := f.tx.Job(id); j != nil && !judgeLong(f.tx, j, []jobid.Condition{{Kind: jobid.Singleton}}) {
@@ -364,7 +361,7 @@ func (f follower) name(s *pb.JobSpec) {
 	})
 }
 
-// follow looks at what waits for a job, and for its array.
+// follow looks at the records that wait for a job or its array.
 func (f follower) follow(changed *pb.JobRecord) {
 	one := func(id uint32) { lookFor(f.tx, f.tx.Job(id), changed) }
 	f.each(state.Source{Job: changed.Id}, one)
@@ -373,8 +370,8 @@ func (f follower) follow(changed *pb.JobRecord) {
 	}
 }
 
-// lookFor weighs a waiting job again because another has changed. Tasks whose counterpart has ended part from the others, which wait for
-// tasks of their own.
+// lookFor weighs a waiting job again because another has changed. Tasks whose counterpart has ended are split from the others, whose
+// counterparts have not.
 func lookFor(tx *state.Tx, j, changed *pb.JobRecord) {
 	if j != nil && judgeLong(tx, j, named(changed, tasksOf(changed))) {
 		return
@@ -412,7 +409,7 @@ func corresponds(j, changed *pb.JobRecord) bool {
 	return found
 }
 
-// tasksOf are the tasks of an array that a record stands for.
+// tasksOf returns the tasks of an array that a record stands for.
 func tasksOf(j *pb.JobRecord) jobid.Set {
 	if j.IsArrayTask {
 		return jobid.SetOf(j.ArrayTaskId)
@@ -420,7 +417,7 @@ func tasksOf(j *pb.JobRecord) jobid.Set {
 	return state.ArraySet(j)
 }
 
-// look weighs a waiting job again because another changed.
+// look weighs a waiting job again because another has changed.
 func look(tx *state.Tx, j *pb.JobRecord) {
 	if j == nil || j.Dependency == "" || !state.Pending(j) {
 		return
@@ -441,8 +438,8 @@ func look(tx *state.Tx, j *pb.JobRecord) {
 	}
 }
 
-// settleNew does, after a submission or an update, what look does after a change: tasks of an array whose counterparts have ended
-// already part from the others, and a job that can never start ends if it was asked to.
+// settleNew does after a submission or an update what look does after a change: tasks of an array whose counterparts have already ended are
+// split off, and a job that can never start ends if requested.
 func settleNew(tx *state.Tx, j *pb.JobRecord) {
 	if j.Dependency == "" {
 		return
@@ -452,7 +449,7 @@ func settleNew(tx *state.Tx, j *pb.JobRecord) {
 	}
 }
 
-// spread splits a record of several tasks by what has become of those that aftercorr makes them wait for.
+// spread splits a record of several tasks by the states of their aftercorr counterparts.
 func spread(tx *state.Tx, j *pb.JobRecord) []*pb.JobRecord {
 	parts := []*pb.JobRecord{j}
 	if j.ArrayTasks == "" {
@@ -466,7 +463,7 @@ func spread(tx *state.Tx, j *pb.JobRecord) []*pb.JobRecord {
 		if c.Kind != jobid.AfterCorr || tx.ArrayCounts(c.Job).Records == 0 {
 			continue
 		}
-		for i := range parts { // those that this condition adds need not be split by it
+		for i := range parts { // parts added by this condition need not be split by it
 			good, bad := endedTasks(tx, c.Job, state.ArraySet(parts[i]))
 			for _, set := range []jobid.Set{good, bad} {
 				if n := set.Count(); n > 0 && n < state.ArraySet(parts[i]).Count() {
@@ -479,7 +476,7 @@ func spread(tx *state.Tx, j *pb.JobRecord) []*pb.JobRecord {
 	return parts
 }
 
-// endedTasks are those of the given tasks that have ended in an array: well, or not.
+// endedTasks returns those of the given tasks of an array that have ended: well, or not.
 func endedTasks(tx *state.Tx, array uint32, tasks jobid.Set) (good, bad jobid.Set) {
 	var own [2][]uint32
 	take := func(o *pb.JobRecord) {
@@ -491,7 +488,7 @@ func endedTasks(tx *state.Tx, array uint32, tasks jobid.Set) (good, bad jobid.Se
 		for t := range tasks.All() {
 			take(tx.Job(tx.OwnRecord(array, t)))
 		}
-	} else { // fewer have got records of their own than there are tasks
+	} else { // fewer records than tasks
 		for _, id := range tx.ArrayRecords(array) {
 			if o := tx.Job(id); o.IsArrayTask && tasks.Has(o.ArrayTaskId) {
 				take(o)
@@ -518,7 +515,8 @@ func wentBadly(o *pb.JobRecord) int {
 	return 1
 }
 
-// killsOnInvalid: --kill-on-invalid-dep, or kill_invalid_depend of DependencyParameters.
+// killsOnInvalid reports whether a job that can never start is ended: --kill-on-invalid-dep, or kill_invalid_depend of
+// DependencyParameters.
 func killsOnInvalid(tx *state.Tx, j *pb.JobRecord) bool {
 	switch j.Spec.KillOnInvalidDep {
 	case pb.Yes:
@@ -529,10 +527,10 @@ func killsOnInvalid(tx *state.Tx, j *pb.JobRecord) bool {
 	return tx.Settings().KillInvalidDepend
 }
 
-// maxCycleWalk bounds the walks of one command that look for cycles: some hundred milliseconds.
+// maxCycleWalk bounds the search for cycles of one command: some hundred milliseconds.
 const maxCycleWalk = 200000
 
-// circular refuses a changed dependency that would, over others, lead back to the job. Each condition that it looks at is taken off walk.
+// circular refuses a changed dependency that would lead back to the job over others. Each condition that it visits is subtracted from walk.
 func circular(tx *state.Tx, j *pb.JobRecord, d jobid.Dependency, walk *int) *pb.Problem {
 	isSelf := func(id uint32) bool { return id == j.Id || j.ArrayJobId != 0 && id == j.ArrayJobId }
 	seen := map[uint32]bool{}
@@ -571,7 +569,7 @@ func circular(tx *state.Tx, j *pb.JobRecord, d jobid.Dependency, walk *int) *pb.
 	return nil
 }
 
-// dependenciesOf are what the records of a job or array wait for.
+// dependenciesOf returns the dependencies of the records of a job or array.
 func dependenciesOf(tx *state.Tx, id uint32) (list []jobid.Dependency) {
 	records := tx.ArrayRecords(id)
 	if len(records) == 0 {

@@ -8,7 +8,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// arrays finds tasks, and reads the sets of each array once: a dependency may name thousands of its tasks.
+// arrays finds tasks, and parses the sets of each array once: a dependency may name thousands of its tasks.
 type arrays struct {
 	tx    *state.Tx
 	known map[uint32]*arrayTasks
@@ -17,7 +17,7 @@ type arrays struct {
 type arrayTasks struct {
 	shared  map[uint32]jobid.Set
 	dropped []jobid.Set
-	all     *jobid.Array // those that it was submitted with, once they were asked for
+	all     *jobid.Array // the tasks it was submitted with, parsed on first use
 }
 
 func arraysOf(tx *state.Tx) arrays { return arrays{tx, map[uint32]*arrayTasks{}} }
@@ -39,7 +39,7 @@ func (a arrays) record(array, task uint32) uint32 {
 	if id := a.tx.OwnRecord(array, task); id != 0 {
 		return id
 	}
-	for id, set := range a.tasks(array).shared { // no two of them have a task in common
+	for id, set := range a.tasks(array).shared { // no two sets have a task in common
 		if set.Has(task) {
 			return id
 		}
@@ -58,7 +58,7 @@ func (a arrays) submitted(array, task uint32) bool {
 	if t.all == nil {
 		t.all = &jobid.Array{}
 		if records := a.tx.ArrayRecords(array); len(records) > 0 {
-			if all, err := jobid.ParseArray(a.tx.Job(records[0]).ArraySpec); err == nil { // all of them have the same
+			if all, err := jobid.ParseArray(a.tx.Job(records[0]).ArraySpec); err == nil { // all records have the same
 				t.all = all
 			}
 		}
@@ -68,7 +68,7 @@ func (a arrays) submitted(array, task uint32) bool {
 	})
 }
 
-// check refuses a condition on a job or a task that there has never been.
+// check refuses a condition on a job or a task that never existed.
 func (a arrays) check(c jobid.Condition) (forgotten bool, p *pb.Problem) {
 	if c.Kind == jobid.Singleton {
 		return false, nil

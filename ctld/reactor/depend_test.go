@@ -441,7 +441,7 @@ func chain(t *testing.T, b *bench, n int, spec func(before uint32) *pb.JobSpec) 
 	b.view, _ = tx.Freeze()
 }
 
-// patience is far more than these take: what they must not be is quadratic, which would be hours.
+// patience is far more than these tests take. They must only catch quadratic cost, which would take hours.
 const patience = 10 * time.Minute
 
 // busy is how long the calling thread has been running, which must be locked; other programs do not count.
@@ -574,7 +574,7 @@ func TestRequeuedWaiter(t *testing.T) {
 	}
 }
 
-// Who changes the dependencies of many jobs at once, each at the end of a long chain, does not hold up the writer.
+// A command that changes the dependencies of many jobs, each at the end of a long chain, does not hold up the writer.
 func TestWalksOfOneCommandAreBounded(t *testing.T) {
 	b := newBench(t, func(s *state.Settings) { s.MaxJobsPerUser = 0 })
 	last := b.submit(&pb.JobSpec{Hold: true})

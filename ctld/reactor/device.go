@@ -10,13 +10,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// DeviceReport: something about a node's devices has changed. It names all of them.
+// DeviceReport: the devices of a node have changed. It lists all of them.
 type DeviceReport struct {
 	Node   string
 	Report *pb.DeviceReport
 }
 
-// Handle takes the list over. It is durable: what is faulty must not be given out by a controller that has just started.
+// Handle stores the list. It is durable: a controller that has just started must not give out faulty devices.
 func (c DeviceReport) Handle(tx *state.Tx) any {
 	c.Report.Devices, c.Report.Mismatches = boundDevices(c.Report.Devices, c.Report.Mismatches)
 	old := tx.Node(c.Node)
@@ -41,8 +41,8 @@ func sameDevices(hw *pb.Hardware, r *pb.DeviceReport) bool {
 		func(a, b *pb.Device) bool { return proto.Equal(a, b) })
 }
 
-// takeHardware notes what the node has found, and drains it, or takes that back, where a fault of one GPU is to drain its node
-// (gpu_fault=drain).
+// takeHardware notes the devices that the node has found. Where a faulty GPU drains its node (gpu_fault=drain), it drains the node or
+// undoes that.
 func takeHardware(tx *state.Tx, n *state.Node, hw *pb.Hardware) {
 	if hw != nil {
 		hw.Devices, hw.Mismatches = boundDevices(hw.Devices, hw.Mismatches)
@@ -61,10 +61,10 @@ func takeHardware(tx *state.Tx, n *state.Node, hw *pb.Hardware) {
 	}
 }
 
-// faultReason begins the reason of a node that was drained for a device, so that a later good report can take it back.
+// faultReason begins the reason of a node that was drained for a device, so that a later good report can undo the drain.
 const faultReason = "Device fault: "
 
-// faultOf names the faulty devices, "" = there are none. What is not settled yet is no fault.
+// faultOf names the faulty devices, "" = there are none. A device that could not be read yet is not faulty.
 func faultOf(hw *pb.Hardware) string {
 	var out []string
 	for _, d := range hw.GetDevices() {
@@ -75,13 +75,13 @@ func faultOf(hw *pb.Hardware) string {
 	return strings.Join(out, "; ")
 }
 
-// markJobs says in the record of each job on the node what is wrong with the devices it holds. The job is kept: it may not notice,
-// it may end by itself, and its owner knows best.
+// markJobs notes in the record of each job on the node what is wrong with its devices. The job is kept: it may not notice, it may end by
+// itself, and its owner knows best.
 func markJobs(tx *state.Tx, n *state.Node) {
 	for _, id := range n.Jobs {
 		j := tx.Job(id)
 		a := state.AllocOn(j, n.Name)
-		if a == nil || len(a.Devices) == 0 || j.StateFlags&pb.JobPowerUp != 0 { // which will get others
+		if a == nil || len(a.Devices) == 0 || j.StateFlags&pb.JobPowerUp != 0 { // a job that waits for power-up gets other devices
 			continue
 		}
 		detail := troubled(n, a)
@@ -97,10 +97,10 @@ func markJobs(tx *state.Tx, n *state.Node) {
 	}
 }
 
-// deviceDetail begins what is said of a job whose devices are in trouble.
+// deviceDetail begins the detail of a job whose devices have faults.
 const deviceDetail = "device trouble: "
 
-// maxComment bounds what gathers in a job's system comment.
+// maxComment bounds the length of a job's system comment.
 const maxComment = 1024
 
 func joinText(a, b string) string {
@@ -113,7 +113,7 @@ func joinText(a, b string) string {
 	return a + "; " + b
 }
 
-// troubled says what is wrong with the devices of a share, "" = nothing.
+// troubled describes the faults of a share's devices, "" = none.
 func troubled(n *state.Node, a *pb.NodeAlloc) string {
 	var out []string
 	for _, d := range a.Devices {
@@ -134,14 +134,14 @@ func troubled(n *state.Node, a *pb.NodeAlloc) string {
 	return deviceDetail + strings.Join(out, "; ")
 }
 
-// holding is what jobs hold of one device.
+// holding is the part of one device that jobs hold.
 type holding struct {
 	whole  bool
 	shares uint64
 	parts  []*pb.GresDevice // MIG instances
 }
 
-// devicesFree reports whether the devices of a share are there, sound, and nobody's.
+// devicesFree reports whether the devices of a share exist, work and are free.
 func devicesFree(tx *state.Tx, n *state.Node, a *pb.NodeAlloc) bool {
 	if !slices.ContainsFunc(a.Devices, func(d *pb.GresDevice) bool { return d.Count == 0 }) {
 		return true
@@ -168,7 +168,7 @@ func devicesFree(tx *state.Tx, n *state.Node, a *pb.NodeAlloc) bool {
 	return true
 }
 
-// heldKey is what a device is known by in a list of what is held.
+// heldKey returns the key of a device in a map of holdings.
 func heldKey(have *pb.Device, d *pb.GresDevice) string {
 	switch {
 	case have != nil:
@@ -179,7 +179,7 @@ func heldKey(have *pb.Device, d *pb.GresDevice) string {
 	return fmt.Sprintf("%s %d", d.Name, d.Index)
 }
 
-// room reports whether a device is free for what is to be had of it.
+// room reports whether the requested part of a device is free.
 func room(n *state.Node, held map[string]*holding, d *pb.GresDevice) bool {
 	have, part := n.Inv.Part(d)
 	h := held[heldKey(have, d)]
@@ -198,7 +198,7 @@ func room(n *state.Node, held map[string]*holding, d *pb.GresDevice) bool {
 	return h.shares == 0 && len(h.parts) == 0
 }
 
-// hold adds a device to what is held, and reports whether it was free for that.
+// hold adds a device to the holdings, and reports whether it was free.
 func hold(n *state.Node, held map[string]*holding, d *pb.GresDevice) bool {
 	free := room(n, held, d)
 	have, part := n.Inv.Part(d)

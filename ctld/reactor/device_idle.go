@@ -7,17 +7,17 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// IdleGPUs: all the GPUs of a job have done nothing for as long as gpu_idle= allows, or are at work again.
+// IdleGPUs: all GPUs of a job have been idle for as long as gpu_idle= allows, or are busy again.
 type IdleGPUs struct {
 	Job, Attempt uint32
-	Since        string // when they last did something, in words; "" = they are at work again
+	Since        string // when they were last busy, in words; "" = they are busy again
 	Action       string // mark, warn or cancel (gpu_idle_action=)
 }
 
-// idleDetail begins what is said of a job that leaves its GPUs idle.
+// idleDetail begins the detail of a job that leaves its GPUs idle.
 const idleDetail = "idle GPUs: "
 
-// Handle marks the job, and cancels it where that is the rule.
+// Handle marks the job, and cancels it where Action says so.
 func (c IdleGPUs) Handle(tx *state.Tx) any {
 	j := tx.Job(c.Job)
 	if j == nil || j.Attempt != c.Attempt || j.State != pb.JobState_JOB_RUNNING || j.StopReason != "" {

@@ -61,7 +61,7 @@ func TestDevicesHaveOneOwner(t *testing.T) {
 		t.Error("a device was given that the node does not have")
 	}
 
-	// The node is opened up: A is now behind B. The plan that says index 0 means B, whatever was there when A was given.
+	// The node is opened up: A is now behind B. Index 0 in the plan means B, whichever device had it when A was allocated.
 	b.do(DeviceReport{Node: "n1", Report: &pb.DeviceReport{Devices: gpus("B", "A")}})
 	if _, ok := b.give(dev(1, "A")); ok {
 		t.Error("a device that has moved was given twice")
@@ -88,8 +88,8 @@ func TestReportsAreBounded(t *testing.T) {
 	}
 }
 
-// TestGresOfAPendingJob: what nodes report counts as what there is, also where slurm.conf has no Gres=; a job that loses its GPUs
-// by the change loses its memory by GPU as well, and has the usual one.
+// TestGresOfAPendingJob: devices that nodes report count, also without Gres= in slurm.conf. A job that loses its GPUs by an update also
+// loses its memory per GPU and gets the default memory.
 func TestGresOfAPendingJob(t *testing.T) {
 	b := gpuBench(t, func(s *state.Settings) { s.CountMemory, s.DefMemPerCPUMiB = true, 100 }, "A", "B")
 	id := b.submit(&pb.JobSpec{Name: "g", NumTasks: 1, TresPerNode: "gres/gpu:1", MemPerGpuMib: 500})

@@ -24,7 +24,7 @@ func (c onDisk) Handle(tx *state.Tx) any {
 	return c.Command.Handle(tx)
 }
 
-// fill submits scripts of 100 KiB on a disk that has room for so many of them until one is refused.
+// fill submits scripts of 100 KiB until one is refused, on a disk with room for `room` of them.
 func (b *bench) fill(uid uint32, room int64) (n int, p *pb.Problem) {
 	b.t.Helper()
 	for ; n < 50; n++ {

@@ -9,16 +9,16 @@
 //	cancel.go   PENDING -> CANCELLED; RUNNING -> CANCELLED+COMPLETING until every node has reported the end
 //	requeue.go  RUNNING -> stop, and PENDING again once nothing is left of the attempt
 //	node.go     a node that is DOWN or was rebooted: its jobs NODE_FAIL or requeued
-//	tick.go     what time alone does: node timeouts, MinJobAge
+//	tick.go     timers: node timeouts, MinJobAge
 //
-// A command on many jobs works in slices (slice.go). What follows from an event for waiting jobs, such as dependents, is
-// done in the same turn as far as its budget goes (Follow); the rest is owed to later turns (FollowUp) and not stored,
-// because it can be derived again.
+// A command on many jobs works in slices (slice.go). The consequences of an event for waiting jobs, such as dependents,
+// are carried out in the same turn while its budget lasts (Follow). Later turns do the rest (FollowUp), which is not
+// stored because it can be derived again.
 //
 // # Allocations and steps
 //
-// What a job has of a node is an allocation. One shim on the node holds its cgroup: the batch script, or an extern step
-// that runs nothing (other nodes, salloc, srun). Its end frees the node's share. A step of srun is a row of its own
+// An allocation is a job's share of a node. One shim on the node holds its cgroup: the batch script, or an extern step
+// that runs nothing (other nodes, salloc, srun). Its end frees that share. A step of srun is a row of its own
 // (StepRecord), with a shim of its own on each node and a cgroup inside the allocation's. Its end frees its part of the
 // allocation and leaves the job alone (step_report.go). A step ends with its job without a row being written: the order
 // to stop follows from the job. A node reports the end of an allocation after those of its steps. A step ends with the
@@ -33,13 +33,14 @@
 // # After a restore
 //
 // Attempts that the restored state shows as started may have ended since, so none is launched again: the dispatcher asks
-// for them. A node reports what it has, or that the attempt is unknown; an unknown one is requeued or becomes NODE_FAIL.
+// the nodes about them. A node reports the attempt, or that it does not know it; an unknown one is requeued or becomes
+// NODE_FAIL.
 // A node that remembers only part of that time answers "forgotten", which is NODE_FAIL and never requeued, because the
 // attempt has most likely ended.
 //
-// Attempts that were started in the time taken back are lost (restored.go). Until every node of the configuration has
-// told of its own, no job from before the restore starts, because any node may have run it (reason "Restored"). A node
-// that has forgotten part of that time does not count as having told. An administrator answers for a node by setting it
+// Attempts started between the backup and the restore are lost (restored.go). Until every node of the configuration has
+// reported its lost attempts, no job from before the restore starts, because any node may have run it (reason
+// "Restored"). A report from a node that has forgotten part of that time does not count. An administrator answers for a node by setting it
 // DOWN or, where it has forgotten, by resuming it with a reason. SlurmdTimeout does not answer: a dead node may have run
 // the job to its end. Rejected: remembering more ends, because no number covers every backup; adopting a lost attempt
 // that still runs, because one node does not know its allocation and steps.
@@ -50,27 +51,27 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Command is a request to change the state. Handle emits events into tx and returns the reply; a *pb.Problem is a refusal,
-// with nothing emitted.
+// Command is a request to change the state. Handle emits events into tx and returns the reply; a *pb.Problem is a refusal, with nothing
+// emitted.
 type Command interface {
 	Handle(tx *state.Tx) any
 }
 
-// Caller is who asks, as the kernel or a certificate says. Operator: root or SlurmUser.
+// Caller is the sender of a command, as identified by the kernel or a certificate. Operator: root or SlurmUser.
 type Caller struct {
 	UID      uint32
 	Operator bool
-	Private  bool // PrivateData=jobs: whose the jobs of others are is none of the caller's business
+	Private  bool // PrivateData=jobs: the caller must not learn who owns other users' jobs
 }
 
 // mayTouch reports whether the caller may act on a job: its owner, root, SlurmUser.
 func (c Caller) mayTouch(j *pb.JobRecord) bool { return c.Operator || c.UID == j.Spec.Uid }
 
-// maxShownName bounds the name of a job in a refusal: what is left of an array can be thousands of pieces.
+// maxShownName bounds the name of a job in a refusal: the rest of an array can have thousands of pieces.
 const maxShownName = 80
 
-// Refused is the refusal to act on a job of somebody else, whom it names where the caller may see that job. That there is one is no secret
-// in Slurm either.
+// Refused is the refusal to act on another user's job. It names the owner where the caller may see the job. The job's existence is no
+// secret in Slurm either.
 func (c Caller) Refused(code pb.Code, j *pb.JobRecord) *pb.Problem {
 	name := state.JobName(j)
 	if len(name) > maxShownName {

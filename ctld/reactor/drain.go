@@ -8,7 +8,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// setState is State= of scontrol(1): DRAIN and FAIL need a reason, RESUME and IDLE give the node back, UNDRAIN only clears DRAIN.
+// setState implements State= of scontrol(1): DRAIN and FAIL need a reason, RESUME and IDLE return the node to service, UNDRAIN only clears
+// DRAIN.
 func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map[string]bool) *pb.Problem {
 	hasReason := c.sets("reason")
 	up := strings.ToUpper(value)
@@ -29,7 +30,7 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 		n.StateFlags &^= clear
 		n.Reason = ""
 	case "RESUME", "IDLE":
-		answers := n.UntoldNs != 0 && hasReason // not by a command that resumes whatever there is
+		answers := n.UntoldNs != 0 && hasReason // not for a command that resumes all nodes, whatever their state
 		if answers {
 			n.ToldSeq, n.UntoldNs = tx.View().Restored, 0
 		}
@@ -55,7 +56,7 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 		}
 	case "DOWN":
 		down[n.Name] = true
-		n.ToldSeq, n.UntoldNs = tx.View().Restored, 0 // jobs from before a restore wait for it no more
+		n.ToldSeq, n.UntoldNs = tx.View().Restored, 0 // jobs from before a restore no longer wait for it
 	case "REBOOT", "REBOOT_ASAP":
 		return c.askReboot(tx, n, up == "REBOOT_ASAP")
 	case "CANCEL_REBOOT":
@@ -71,7 +72,7 @@ func (c UpdateNode) setState(tx *state.Tx, n *state.Node, value string, down map
 	return nil
 }
 
-// atWork says whether a node can be given jobs, so that there is nothing to give back.
+// atWork reports whether a node can be given jobs, so that there is nothing to resume.
 func atWork(n *state.Node) bool {
 	switch n.State {
 	case pb.NodeState_NODE_DOWN, pb.NodeState_NODE_FUTURE, pb.NodeState_NODE_UNKNOWN:
@@ -82,8 +83,8 @@ func atWork(n *state.Node) bool {
 			pb.NodePoweringDown) == 0
 }
 
-// drain takes a node out of use for a reason of its own; what runs goes on. One that is drained already keeps its reason, as in Slurm:
-// what was found first, or what an administrator has said.
+// drain drains a node for a reason that the controller found; running jobs continue. A node that is drained already keeps its reason, as in
+// Slurm: the first finding, or the administrator's.
 func drain(tx *state.Tx, node, reason string) {
 	old := tx.Node(node)
 	if old == nil || old.StateFlags&(pb.NodeDrain|pb.NodePowerDrain) == pb.NodeDrain && old.Reason != "" {
@@ -95,7 +96,7 @@ func drain(tx *state.Tx, node, reason string) {
 	tx.Emit(state.NodeChanged{Node: n, What: "drained", Durable: true})
 }
 
-// nodeDown takes a node out and gives up what ran on it.
+// nodeDown sets a node DOWN and gives up its jobs.
 func nodeDown(tx *state.Tx, name, reason string, by Caller, byName string) {
 	n := change(tx.Node(name))
 	n.State = pb.NodeState_NODE_DOWN

@@ -5,16 +5,16 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// EndAllocation: salloc or srun has no more use of an allocation that has no batch script.
+// EndAllocation: salloc or srun no longer needs an allocation that has no batch script.
 type EndAllocation struct {
 	Caller Caller
 	Job    uint32
 	Status uint32 // wait status of the command
-	// Inactive: nobody has said so; who made the allocation is gone (InactiveLimit).
+	// Inactive is set when the client that owns the allocation has vanished (InactiveLimit).
 	Inactive string
 }
 
-// Handle ends the job as what became of the command.
+// Handle ends the job with the outcome of the command.
 func (c EndAllocation) Handle(tx *state.Tx) any {
 	j := tx.Job(c.Job)
 	switch {
@@ -25,7 +25,7 @@ func (c EndAllocation) Handle(tx *state.Tx) any {
 	case !j.Spec.Interactive:
 		return pb.NewProblem(pb.CodeNotSupported, "job %s has a batch script, which ends it", state.JobName(j)).WithHint("use scancel")
 	case !state.Active(j) || j.StopReason != "":
-		return Outcomes{Seq: tx.Seq} // it is what was asked for
+		return Outcomes{Seq: tx.Seq} // already done
 	case waiting(j):
 		n := state.CloneJob(j)
 		n.CancelledBy = c.Caller.UID
@@ -38,7 +38,7 @@ func (c EndAllocation) Handle(tx *state.Tx) any {
 	switch {
 	case c.Inactive != "":
 		final, n.Reason, n.ReasonDetail = pb.JobState_JOB_TIMEOUT, pb.ReasonInactiveLimit, c.Inactive
-	case j.EndNs != 0 && tx.NowNS >= j.EndNs: // the nodes have ended it, and srun has heard of that before
+	case j.EndNs != 0 && tx.NowNS >= j.EndNs: // the nodes have ended it at its time limit, and srun learned of that first
 		final, n.Reason, n.ExitStatus = pb.JobState_JOB_TIMEOUT, "TimeLimit", 0
 	case c.Status != 0:
 		final, n.Reason = pb.JobState_JOB_FAILED, "NonZeroExitCode"

@@ -8,10 +8,10 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// maxCertificates bounds what is remembered of one host: those that have ended go first.
+// maxCertificates bounds the certificates remembered for one host: expired ones are dropped first.
 const maxCertificates = 16
 
-// Join uses a token. The certificate has been signed, and is given out only if this is carried out. The reply is Joined.
+// Join uses a token. The certificate is signed already, and is handed out only if this succeeds. The reply is Joined.
 type Join struct {
 	Token       string // its id
 	SecretHash  []byte
@@ -21,10 +21,10 @@ type Join struct {
 	Record      *pb.CertificateRecord
 }
 
-// Joined is the answer to Join: the certificate to give out, which is the one of the first time if it is asked for again.
+// Joined is the reply to Join: the certificate to hand out. A repeated request gets the certificate of the first one.
 type Joined struct{ Certificate []byte }
 
-// Handle judges the token and notes that it was used.
+// Handle judges the token and notes its use.
 func (c Join) Handle(tx *state.Tx) any {
 	t := tx.Token(c.Token)
 	if p := JudgeToken(t, c.SecretHash, c.Node, c.Role, c.KeyHash, tx.NowNS); p != nil {
@@ -43,11 +43,11 @@ func (c Join) Handle(tx *state.Tx) any {
 // Certified: a certificate was issued to the holder of another one, or by hand. The reply is nil.
 type Certified struct {
 	Name   string
-	By     string // serial of the certificate that was shown; "": none
+	By     string // serial of the certificate that was presented; "": none
 	Record *pb.CertificateRecord
 }
 
-// Handle notes it, unless the certificate that was shown has been revoked meanwhile.
+// Handle notes the certificate, unless the one that was presented has been revoked meanwhile.
 func (c Certified) Handle(tx *state.Tx) any {
 	if p := hostName(c.Name); p != nil {
 		return p
@@ -61,13 +61,13 @@ func (c Certified) Handle(tx *state.Tx) any {
 	return nil
 }
 
-// RevokedProblem is why a host was revoked.
+// RevokedProblem is the refusal for a host that was shut out.
 func RevokedProblem(name string) *pb.Problem {
 	return pb.NewProblem(pb.CodeAccessDenied, "the certificate of %s was revoked", name).
 		WithHint("to let it in again, create a token on the controller: sluice token create --node %s", name)
 }
 
-// note adds a certificate to those of a host.
+// note adds a certificate to a host's.
 func note(tx *state.Tx, name string, r *pb.CertificateRecord, what string) {
 	h := state.CloneHost(tx.Host(name), name)
 	h.Certificates = append(h.Certificates, r)
@@ -75,7 +75,7 @@ func note(tx *state.Tx, name string, r *pb.CertificateRecord, what string) {
 	if len(h.Certificates) > maxCertificates {
 		h.Certificates = slices.DeleteFunc(h.Certificates, ended)
 	}
-	// Of a name that was revoked, what is forgotten does not count any more.
+	// If the name was revoked, the forgotten certificates stay invalid.
 	h.Certificates = h.Certificates[max(0, len(h.Certificates)-maxCertificates):]
 	tx.Emit(state.HostChanged{Host: h, What: what})
 }

@@ -83,7 +83,7 @@ func TestTokensAreBounded(t *testing.T) {
 	}
 }
 
-// TestTokensGoByTheClockThatIsSet: a token is good for as long as it was made for, whatever somebody does to the clock.
+// TestTokensGoByTheClockThatIsSet: a token keeps its lifetime when the clock is set.
 func TestTokensGoByTheClockThatIsSet(t *testing.T) {
 	for _, by := range []int64{7200e9, -600e9} {
 		b := newBench(t, nil)
@@ -159,7 +159,7 @@ func TestRevokeHost(t *testing.T) {
 	}
 }
 
-// TestEnrolRows: what was made is there after a restart.
+// TestEnrolRows: tokens and hosts survive a restart.
 func TestEnrolRows(t *testing.T) {
 	b := newBench(t, nil)
 	b.makeToken("t", "n1", state.RoleNode)

@@ -9,8 +9,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestUpdateBeyondTheNodes: an update that asks for what no node has is refused and changes nothing, whatever part of the request it is
-// about; of a held job it is taken, as in Slurm, which looks for nodes when a job may start.
+// TestUpdateBeyondTheNodes: an update to any part of a request that no node can meet is refused and changes nothing. On a held job it is
+// accepted, as in Slurm, which looks for nodes only when a job may start.
 func TestUpdateBeyondTheNodes(t *testing.T) {
 	for _, tt := range []struct {
 		key, value string

@@ -12,18 +12,18 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// target is what an id as typed means: records, of which a record of several tasks may be meant in part only.
+// target is the meaning of an id as typed: records, and for a record of several tasks possibly only some of them.
 type target struct {
 	records []*pb.JobRecord
 	parts   []jobid.Set // per record; nil = all of it
 	picked  jobid.Set   // the tasks that were named; nil = all
-	named   bool        // tasks were named, not the array as a whole
+	named   bool        // tasks were named, not the whole array
 	step    string
-	// refuse, when set, is asked before tasks are split off a record that is meant in part
+	// refuse, when set, is called before tasks are split off a record
 	refuse func(*pb.JobRecord) *pb.Problem
-	// drop, when set, deals with some of the tasks of a record that waits, so that they need no record of their own
+	// drop, when set, handles some of the tasks of a pending record, so that they need no record of their own
 	drop func(tx *state.Tx, a *application, j *pb.JobRecord, part jobid.Set)
-	// absent are the outcomes of tasks that were named and do not exist
+	// absent holds the outcomes of named tasks that do not exist
 	absent []*pb.JobOutcome
 }
 
@@ -31,20 +31,19 @@ func (t *target) add(j *pb.JobRecord, part jobid.Set) {
 	t.records, t.parts = append(t.records, j), append(t.parts, part)
 }
 
-// finder reads the ids of a command. It remembers what it has found out about arrays, as one command may name an array thousands of
-// times.
+// finder resolves the ids of a command. It caches what it finds about arrays, because one command may name an array thousands of times.
 type finder struct {
 	tx     *state.Tx
 	caller Caller
 	arrays map[uint32]*found
 }
 
-// found is an array as it was when it had so many records; a split makes one more.
+// found describes an array as of a number of records; a split adds one.
 type found struct {
 	count   int
 	members []uint32 // nil: not listed yet
 	shared  []shared
-	listed  bool // shared are
+	listed  bool // shared is complete
 }
 
 // shared is a record that stands for several tasks.
@@ -67,7 +66,7 @@ func (f *finder) array(id uint32) *found {
 	return a
 }
 
-// members are the ids of the records of an array, ascending.
+// members returns the ids of the records of an array, ascending.
 func (f *finder) members(id uint32) []uint32 {
 	a := f.array(id)
 	if a.members == nil {
@@ -95,8 +94,8 @@ func (f *finder) shared(id uint32) []shared {
 	return a.shared
 }
 
-// find reads "12", "12_3", "12_[4-9]", "12.0", "12.batch". "12" of an array means all of its records. Whose job it is is looked at
-// first: of somebody else's array one record is found, whichever of its tasks are named.
+// find parses "12", "12_3", "12_[4-9]", "12.0", "12.batch". "12" of an array means all of its records. It checks the owner first: for
+// another user's array it finds one record, whichever tasks are named.
 func (f *finder) find(text string) (target, *pb.Problem) {
 	tx := f.tx
 	tx.Spend(3 + len(text)/64)
@@ -136,10 +135,10 @@ func (f *finder) find(text string) (target, *pb.Problem) {
 	return t, nil
 }
 
-// foreignShared is up to how many records of several tasks are looked through for one task of somebody else's array.
+// foreignShared is the number of records of several tasks that are searched for one task of another user's array.
 const foreignShared = 16
 
-// foreign finds a record of an array whose owner the caller may not act for; false: it may. One task that is named has to exist.
+// foreign finds a record of an array whose owner the caller may not act for; false: the caller may. A single named task has to exist.
 func (f *finder) foreign(id jobid.ID, t *target) bool {
 	tx := f.tx
 	leader := tx.Job(id.Job)
@@ -172,8 +171,8 @@ func (f *finder) foreign(id jobid.ID, t *target) bool {
 	return true // there is no such task
 }
 
-// tasks adds the records that hold the tasks that are picked, by their ids. A task with a record of its own is looked up; only where
-// more tasks are named than there are records all of these are looked at.
+// tasks adds the records of the picked tasks, by id. It looks up tasks with records of their own; only when more tasks are named than
+// records exist it scans all records.
 func (f *finder) tasks(t *target, array uint32, text string) {
 	tx, set := f.tx, t.picked
 	tx.Spend(len(set) / 32)
@@ -215,7 +214,7 @@ func (f *finder) tasks(t *target, array uint32, text string) {
 	}
 }
 
-// maxAbsent bounds the ranges of tasks that an answer lists as missing; where there are more, the id is named as it was typed.
+// maxAbsent bounds the ranges of tasks that an answer lists as missing; beyond it, the id is repeated as typed.
 const maxAbsent = 1000
 
 func sortByID(t *target) {
@@ -235,8 +234,7 @@ func sortByID(t *target) {
 	t.records, t.parts = records, parts
 }
 
-// byTask joins the outcomes of tasks of an array that are the same, and sorts them by their first task: "12_1-4: Job is pending
-// execution".
+// byTask merges equal outcomes of tasks of an array, and sorts them by their first task: "12_1-4: Job is pending execution".
 func byTask(list []*pb.JobOutcome) []*pb.JobOutcome {
 	type group struct {
 		spans   []jobid.Set
@@ -275,7 +273,7 @@ func byTask(list []*pb.JobOutcome) []*pb.JobOutcome {
 	return out
 }
 
-// unbracketed turns "12_[4-9]" into "12_4-9", as Slurm writes it in front of an error.
+// unbracketed turns "12_[4-9]" into "12_4-9", as Slurm writes it before an error.
 func unbracketed(id string) string { return strings.NewReplacer("[", "", "]", "").Replace(id) }
 
 // bracketed turns "12_4-9" into "12_[4-9]".
@@ -287,7 +285,7 @@ func bracketed(id string) string {
 	return array + "_[" + tasks + "]"
 }
 
-// firstProblem is the first refusal of a list, nil when there is none.
+// firstProblem returns the first refusal of a list, nil when there is none.
 func firstProblem(list []*pb.JobOutcome) *pb.Problem {
 	for _, o := range list {
 		if o.Problem != nil {
@@ -297,7 +295,7 @@ func firstProblem(list []*pb.JobOutcome) *pb.Problem {
 	return nil
 }
 
-// plainName is a job's name without brackets and throttle, as Slurm writes it in front of an error: "12_4-9".
+// plainName returns a job's name without brackets and throttle, as Slurm writes it before an error: "12_4-9".
 func plainName(j *pb.JobRecord) string {
 	if j.ArrayTasks != "" {
 		return fmt.Sprintf("%d_%s", j.ArrayJobId, state.ArraySet(j))

@@ -38,7 +38,7 @@ func setHold(tx *state.Tx, c Caller, j *pb.JobRecord, verb string) *pb.Problem {
 		return nil
 	}
 	if j.HoldAdmin && j.Priority == 0 && !c.Operator {
-		return nil // the administrator's hold stays what it is
+		return nil // the administrator's hold stays
 	}
 	n.Priority = 0
 	n.HoldAdmin = c.Operator && verb == "hold"

@@ -8,21 +8,21 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// A node that cannot start a job (its spool is full, it cannot fork) is to blame, not the job, of which nothing has run. The job goes back
-// into the queue, and is held when that has happened maxLaunchFailures times in a row: then the job may be what no node can start. Slurm
-// 22.05 holds it the first time, and takes only a node with a full spool out of use; the next jobs go to the others, which are held too.
+// When a node cannot start a job (its spool is full, it cannot fork), the node is at fault, not the job, of which nothing has run. The job
+// is requeued, and held after maxLaunchFailures failures in a row: then the job itself may be unstartable. Slurm 22.05 holds it the first
+// time, and drains only a node with a full spool; the next jobs go to the other broken nodes and are held too.
 //
-// The node is drained at once when its daemon has found out what is wrong with it, else after maxNodeFailures different jobs in a row.
-// A single job that no node can start drains none.
+// The node is drained at once when its daemon has found the cause, otherwise after maxNodeFailures different jobs in a row. A single job
+// that no node can start drains none.
 const (
 	maxLaunchFailures = 3
 	maxNodeFailures   = 3
 )
 
-// jobFailure is Slurm's reason for a node that does not start batch jobs, for causes that its daemon does not find.
+// jobFailure is Slurm's reason for a node that does not start batch jobs. It stands for causes that the node daemon does not find.
 const jobFailure = "batch job complete failure"
 
-// notLaunched takes in that a node could not start its part of a job.
+// notLaunched notes that a node could not start its part of a job.
 func notLaunched(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
 	n.FailedNode = node
 	if x.NodeFault != "" {
@@ -44,7 +44,7 @@ func notLaunched(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
 	tx.Emit(state.NodeChanged{Node: changed, What: "could not start a job", Durable: true})
 }
 
-// nodeFault drains a node that cannot start jobs. One that is drained already keeps its reason.
+// nodeFault drains a node that cannot start jobs. A node that is drained already keeps its reason.
 func nodeFault(tx *state.Tx, node, why string) {
 	old := tx.Node(node)
 	if old == nil || old.StateFlags&pb.NodeDrain != 0 {
@@ -58,7 +58,7 @@ func nodeFault(tx *state.Tx, node, why string) {
 	drain(tx, node, why)
 }
 
-// launched forgives a node what it could not start before it started this attempt.
+// launched clears the failures of a node that came before the start of this attempt.
 func launched(tx *state.Tx, j *pb.JobRecord, node string, r *pb.StepReport) {
 	old := tx.Node(node)
 	if old == nil || len(old.LaunchFailures) == 0 || !began(r) || old.LaunchFailures[len(old.LaunchFailures)-1].Epoch > j.Epoch {
@@ -69,7 +69,7 @@ func launched(tx *state.Tx, j *pb.JobRecord, node string, r *pb.StepReport) {
 	tx.Emit(state.NodeChanged{Node: n, What: "starts jobs again", Durable: true})
 }
 
-// began is true of a step that its node has been able to start, or that failed for reasons of its own.
+// began reports whether a node was able to start a step, even if the step then failed by itself.
 func began(r *pb.StepReport) bool {
 	switch r.GetExit().GetVerdict() {
 	case pb.VerdictExited, pb.VerdictSignaled, pb.VerdictTimeout, pb.VerdictOOM, pb.VerdictOutputFailed:
@@ -80,7 +80,7 @@ func began(r *pb.StepReport) bool {
 	return false
 }
 
-// judgeLaunch is the verdict on a job that a node could not start.
+// judgeLaunch returns the verdict on a job that a node could not start.
 func judgeLaunch(tx *state.Tx, j *pb.JobRecord) verdict {
 	if mayRequeue(tx, j) {
 		return verdict{pb.JobState_JOB_PENDING, pb.StopLaunch, "", 0}
@@ -88,8 +88,7 @@ func judgeLaunch(tx *state.Tx, j *pb.JobRecord) verdict {
 	return verdict{pb.JobState_JOB_NODE_FAIL, pb.StopDone, pb.ReasonLaunchFailure, 0}
 }
 
-// holdUnstartable holds a job that goes back into the queue because no node has been able to start it. As in Slurm, its user may release
-// it.
+// holdUnstartable holds a job that is requeued because no node has been able to start it. As in Slurm, its user may release it.
 func holdUnstartable(n, attempt *pb.JobRecord) {
 	n.ReasonDetail = fmt.Sprintf("requeued: node %s could not start it: %s", attempt.FailedNode, attempt.ReasonDetail)
 	if n.LaunchFailures++; n.LaunchFailures < maxLaunchFailures || n.Priority == 0 {

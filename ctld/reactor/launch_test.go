@@ -30,7 +30,7 @@ func TestCauseOfLaunchFailure(t *testing.T) {
 	}
 }
 
-// unstarted is a node's report that it could not start a job; fault is what the node found wrong with itself.
+// unstarted reports that a node could not start a job; fault is the fault that the node found in itself.
 func (b *bench) unstarted(id uint32, node, why, fault string) {
 	b.t.Helper()
 	j := b.job(id)
@@ -67,8 +67,8 @@ func TestNodeFaultIsNotTheJobs(t *testing.T) {
 	}
 }
 
-// TestUnstartableJobIsHeld: what no node can start is held after the third time, in Slurm's words, drains no node, and is its user's to
-// release.
+// TestUnstartableJobIsHeld: a job that no node can start is held after the third failure with Slurm's reason, drains no node, and can be
+// released by its user.
 func TestUnstartableJobIsHeld(t *testing.T) {
 	b := newBench(t, nil)
 	id := b.submit(&pb.JobSpec{})

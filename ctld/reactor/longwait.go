@@ -6,8 +6,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// judgeLong judges, of a waiting record with many conditions, only those that a change is about, and weighs the record if that decides
-// anything (state.LongWait). It reports false for other records, and for those that have to be weighed anyway.
+// judgeLong handles a change for a waiting record with many conditions: it judges only the conditions that the change is about, and weighs
+// the record if that decides anything (state.LongWait). It returns false for other records, and for those that have to be weighed anyway.
 func judgeLong(tx *state.Tx, j *pb.JobRecord, about []jobid.Condition) bool {
 	w := tx.LongWait(j)
 	if w == nil || !w.Weighed() || len(about) > w.Conditions() || !state.Pending(j) {
@@ -26,8 +26,8 @@ func judgeLong(tx *state.Tx, j *pb.JobRecord, about []jobid.Condition) bool {
 	return true
 }
 
-// named are the conditions that may name a record that has changed, or these of its tasks. Those of aftercorr are not among them: a record
-// that has them has no LongWait.
+// named returns the conditions that may name a changed record, or these of its tasks. It leaves out aftercorr: a record with such
+// conditions has no LongWait.
 func named(changed *pb.JobRecord, tasks jobid.Set) (list []jobid.Condition) {
 	add := func(c jobid.Condition) {
 		for _, kind := range []jobid.Kind{jobid.After, jobid.AfterAny, jobid.AfterOK, jobid.AfterNotOK} {

@@ -35,8 +35,8 @@ func (b *bench) endOf(id uint32) (units, changes int) {
 	}
 }
 
-// TestLongDependency: a job that names as many others as it may, of which some have ended, is released by the last of them, and not
-// weighed at the end of each: that would be some 500 million units.
+// TestLongDependency: a job that depends on as many others as allowed, some of them ended, is released by the last of them. It is not
+// evaluated at the end of each, which would cost some 500 million units.
 func TestLongDependency(t *testing.T) {
 	for name, c := range map[string]struct {
 		n, jobs    int

@@ -10,7 +10,7 @@ import (
 )
 
 // Nodes that come and go while the controller runs: scontrol create and delete, and hosts that join by themselves (sluice-noded -Z).
-// MaxNodeCount bounds them, with those of slurm.conf; where it is not set there are none but these.
+// MaxNodeCount bounds all nodes, those of slurm.conf included; without it there are no dynamic nodes.
 
 // CreateNodes is scontrol create NodeName=…: all of them or none.
 type CreateNodes struct {
@@ -50,7 +50,7 @@ const (
 	joined         = "joined"
 )
 
-// roomForNodes says why there cannot be so many nodes more.
+// roomForNodes returns the reason why no more nodes can be added, or nil.
 func roomForNodes(tx *state.Tx, more int) *pb.Problem {
 	most, have := int(tx.Settings().MaxNodeCount), len(tx.Nodes())
 	switch {
@@ -66,7 +66,7 @@ func roomForNodes(tx *state.Tx, more int) *pb.Problem {
 	return nil
 }
 
-// DeleteNodes is scontrol delete NodeName=…: those that it may, as in Slurm; the others are listed.
+// DeleteNodes is scontrol delete NodeName=…. It deletes the nodes that it can, as Slurm does, and lists the others.
 type DeleteNodes struct {
 	Caller Caller
 	Nodes  []string
@@ -95,7 +95,7 @@ func (c DeleteNodes) Handle(tx *state.Tx) any {
 	return out
 }
 
-// mayDelete says why a node cannot be deleted.
+// mayDelete returns the reason why a node cannot be deleted, or nil.
 func mayDelete(tx *state.Tx, name string) *pb.Problem {
 	n := tx.Node(name)
 	switch {
@@ -117,8 +117,8 @@ func mayDelete(tx *state.Tx, name string) *pb.Problem {
 	return nil
 }
 
-// join takes in a host that asks to be a node; nil: it is one. What it says of itself counts when it joins, and again whenever its daemon
-// is started and no job is on it; of a node that scontrol has made, what that said counts.
+// join adds a host that asks to be a node; nil: it is one. The host's description of itself counts when it joins, and again whenever its
+// daemon is started and no job is on it. For a node that scontrol has made, scontrol's description counts.
 func (c NodeHello) join(tx *state.Tx) *pb.Problem {
 	name := c.Hello.Node
 	old := tx.Node(name)
@@ -131,7 +131,7 @@ func (c NodeHello) join(tx *state.Tx) *pb.Problem {
 			p.Detail = fmt.Sprintf("node %s cannot join: %s", name, p.Detail)
 			return p
 		}
-		for _, s := range c.Steps { // of a node of that name which was deleted: nothing starts beside them
+		for _, s := range c.Steps { // of a deleted node of that name: nothing starts beside them
 			if s.GetPhase() != pb.StepPhase_STEP_ENDED {
 				rec.Strays = append(rec.Strays, s.GetKey())
 			}

@@ -12,17 +12,17 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Partitions that are made and deleted while the controller runs (scontrol(1), create, delete, update PartitionName). One that is made
-// is kept with the state until it is deleted; one of slurm.conf that is deleted is there again after the next reconfigure or restart.
+// Partitions that are made and deleted while the controller runs (scontrol(1), create, delete, update PartitionName). A partition made so
+// is kept in the state until it is deleted; a deleted partition of slurm.conf is back after the next reconfigure or restart.
 
-// newPartition is what slurm.conf(5) gives a partition about which nothing is said.
+// newPartition returns a partition with the defaults of slurm.conf(5).
 func newPartition(name string) *pb.PartitionRecord {
 	return &pb.PartitionRecord{Name: name, State: "UP", MaxTimeS: pb.Unlimited, MinNodes: 1, MaxNodes: pb.Unlimited,
 		MaxCpusPerNode: pb.Unlimited, MaxCpusPerSocket: pb.Unlimited,
 		PriorityTier: 1, PriorityJobFactor: 1, Oversubscribe: "NO", PreemptMode: "OFF", SelectTypeParameters: "NONE", Made: true}
 }
 
-// maxPartitionName bounds names, maxPartitions how many there may be.
+// maxPartitionName bounds the length of names, maxPartitions the number of partitions.
 const (
 	maxPartitionName = 64
 	maxPartitions    = 1000
@@ -61,7 +61,7 @@ func (c UpdatePartition) delete(tx *state.Tx) any {
 	return Outcomes{Seq: tx.Seq}
 }
 
-// change sets keys of p and puts it in place. nodes are those that it has, nil = as they are.
+// change sets keys of p and stores it. nodes are its nodes, nil = unchanged.
 func (c UpdatePartition) change(tx *state.Tx, p *pb.PartitionRecord, nodes []string) any {
 	e := state.PartitionChanged{Partition: p, Nodes: nodes}
 	for _, kv := range c.Set {
@@ -74,7 +74,7 @@ func (c UpdatePartition) change(tx *state.Tx, p *pb.PartitionRecord, nodes []str
 				before = tx.PartitionNodes(p.Name)
 			}
 			e.Nodes, problem = partitionNodes(tx, before, key, kv.Value)
-			if all := strings.EqualFold(kv.Value, "ALL"); all || key != "nodes+" { // as it was named last, also for nodes that come later
+			if all := strings.EqualFold(kv.Value, "ALL"); all || key != "nodes+" { // as in the last assignment, also for later nodes
 				p.AllNodes, p.NodeSets, p.SetFeatures = all && key != "nodes-", nil, nil
 			}
 		case strings.TrimRight(key, "+-") != key:
@@ -132,7 +132,7 @@ func partitionNodes(tx *state.Tx, before []string, key, value string) ([]string,
 	return named, nil
 }
 
-// measure fills in what follows from the nodes, and returns each once, in the order of the configuration.
+// measure computes the fields that follow from the nodes, and returns each node once, in the order of the configuration.
 func measure(tx *state.Tx, p *pb.PartitionRecord, nodes []string) []string {
 	have := make(map[string]bool, len(nodes))
 	for _, n := range nodes {
@@ -156,7 +156,7 @@ func measure(tx *state.Tx, p *pb.PartitionRecord, nodes []string) []string {
 	return list
 }
 
-// setMorePartition sets the keys that decide less often.
+// setMorePartition sets the less common keys.
 func setMorePartition(p *pb.PartitionRecord, key, value string) *pb.Problem {
 	list := func(dst *string) *pb.Problem {
 		if *dst = value; strings.EqualFold(value, "ALL") {
@@ -220,7 +220,7 @@ func setMorePartition(p *pb.PartitionRecord, key, value string) *pb.Problem {
 	return nil
 }
 
-// setJobDefaults takes DefCpuPerGPU= and DefMemPerGPU= by commas, in any case.
+// setJobDefaults parses DefCpuPerGPU= and DefMemPerGPU=, separated by commas, in any case.
 func setJobDefaults(p *pb.PartitionRecord, value string) *pb.Problem {
 	var list []string
 	for _, word := range strings.FieldsFunc(value, func(c rune) bool { return c == ',' }) {
@@ -247,7 +247,7 @@ func setPreemptMode(p *pb.PartitionRecord, value string) *pb.Problem {
 	return nil
 }
 
-// setPartitionMemory sets one limit and takes away the other of its pair, which excludes it.
+// setPartitionMemory sets one limit and clears the other of its pair, which excludes it.
 func setPartitionMemory(p *pb.PartitionRecord, key, value string) *pb.Problem {
 	var mib uint64
 	if !strings.EqualFold(value, "unlimited") {

@@ -10,8 +10,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// survives reports whether a job goes on without a node that has failed (--no-kill): one that runs, on others as well, and whose batch
-// script is not there.
+// survives reports whether a job continues without a failed node (--no-kill): it must be running, on other nodes too, and its batch script
+// must not be on that node.
 func survives(j *pb.JobRecord, node string) bool {
 	running := j.State == pb.JobState_JOB_RUNNING || j.State == pb.JobState_JOB_SUSPENDED
 	return j.Spec.GetNoKill() && running && j.StopReason == "" && j.StateFlags&(pb.JobConfiguring|pb.JobPowerUp) == 0 &&
@@ -19,8 +19,8 @@ func survives(j *pb.JobRecord, node string) bool {
 		slices.ContainsFunc(j.Alloc, func(a *pb.NodeAlloc) bool { return a.Node != node && !a.Ended })
 }
 
-// shrink takes a node that has failed from a job, which goes on. What it has from now on is what it is shown with; the share stays in the
-// record, for accounting. Its steps there end, those with --no-kill on that node alone.
+// shrink removes a failed node from a job, which continues. The job is displayed with its remaining resources; the share stays in the
+// record for accounting. Its steps on that node end, those with --no-kill on that node only.
 func shrink(tx *state.Tx, j *pb.JobRecord, node, why string) {
 	n := state.CloneJob(j)
 	n.FailedNode = node

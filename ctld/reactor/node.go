@@ -9,20 +9,20 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// NodeHello: a node opened its stream and says everything it has.
+// NodeHello: a node opened its stream and reports everything it has.
 type NodeHello struct {
 	Hello  *pb.NodeHello
 	Steps  []*pb.StepReport
 	Stream uint64 // number of the stream; a later one has a greater number
-	OffNS  int64  // by how much the node's clock was ahead when this came
-	Serial string // of the certificate that it has shown; "": it is not asked
+	OffNS  int64  // time by which the node's clock was ahead when this came
+	Serial string // of the certificate that it presented; "": certificates are not checked
 	Conf   *pb.ConfigurationState
-	Join   *pb.NodeRecord // of a host that asks to be a node, as a NodeName line would make it
+	Join   *pb.NodeRecord // set for a host that asks to be a node: the node as a NodeName line would define it
 }
 
-// Handle registers the node. What the node no longer has after a reboot is lost.
+// Handle registers the node. Jobs that the node no longer has after a reboot are lost.
 func (c NodeHello) Handle(tx *state.Tx) any {
-	if c.Serial != "" && !tx.View().Accepts(c.Hello.Node, c.Serial) { // since it was let in
+	if c.Serial != "" && !tx.View().Accepts(c.Hello.Node, c.Serial) { // revoked since the connection was accepted
 		return RevokedProblem(c.Hello.Node)
 	}
 	if c.Join != nil {
@@ -58,7 +58,7 @@ func unknownNode(tx *state.Tx, name string) *pb.Problem {
 	return p.WithHint("add a NodeName line to slurm.conf and run scontrol reconfigure")
 }
 
-// rebooted: the share was started in an earlier boot of its node.
+// rebooted reports whether the share was started in an earlier boot of its node.
 func rebooted(a *pb.NodeAlloc, boot string) bool {
 	return a != nil && boot != "" && a.BootId != "" && a.BootId != boot
 }
@@ -69,7 +69,7 @@ func change(n *state.Node) *state.Node {
 	return &c
 }
 
-// lowReason begins the reason of a node that reported less than its configuration, so that a later good report can take it back.
+// lowReason begins the reason of a node that reported less than its configuration, so that a later good report can undo the drain.
 const lowReason = "Low "
 
 func register(tx *state.Tx, old *state.Node, c NodeHello) {
@@ -109,11 +109,11 @@ func register(tx *state.Tx, old *state.Node, c NodeHello) {
 		n.Reason, n.ReasonNs, n.ReasonUser, n.ReasonUid = unexpectedReboot, tx.NowNS, "slurm", tx.Settings().SlurmUserUID
 	case n.State == pb.NodeState_NODE_UNKNOWN:
 		n.State = pb.NodeState_NODE_IDLE
-	case done, n.StateFlags&pb.NodeRebootIssued != 0: // it is what nextstate= says, or is to reboot yet
+	case done, n.StateFlags&pb.NodeRebootIssued != 0: // nextstate= decides, or the reboot is still to come
 	case n.State == pb.NodeState_NODE_DOWN:
 		if n.Reason == revokedReason || returns(tx.Settings().ReturnToService, n.NodeRecord) {
 			n.State = pb.NodeState_NODE_IDLE
-			if n.StateFlags&(pb.NodeDrain|pb.NodeFail) == 0 || n.Reason == revokedReason { // else it says why it is drained
+			if n.StateFlags&(pb.NodeDrain|pb.NodeFail) == 0 || n.Reason == revokedReason { // otherwise it explains the drain
 				n.Reason = ""
 			}
 		}
@@ -127,17 +127,17 @@ func register(tx *state.Tx, old *state.Node, c NodeHello) {
 	tx.Emit(state.NodeChanged{Node: n, What: "registered", Durable: true})
 }
 
-// maxLostIDs is how many ids of jobs a node can say that a restore has forgotten: it must not use them all up.
+// maxLostIDs bounds the job ids that a node can claim a restore has forgotten: a node must not use up all ids.
 const maxLostIDs = 1_000_000
 
 // notResponding is the reason Slurm gives a node that did not answer for SlurmdTimeout.
 const notResponding = "Not responding"
 
-// unexpectedReboot is the reason Slurm gives a node that rebooted although nobody had asked for it.
+// unexpectedReboot is the reason Slurm gives a node that rebooted without being asked to.
 const unexpectedReboot = "Node unexpectedly rebooted"
 
-// unexpected decides whether a node that has rebooted by itself is DOWN until somebody has looked at it (slurm.conf(5), ReturnToService,
-// ResumeTimeout): not where any node that registers is to be used, and not again where it is DOWN for another reason.
+// unexpected reports whether a node that has rebooted by itself is DOWN until an administrator has looked at it (slurm.conf(5),
+// ReturnToService, ResumeTimeout). It is not where every node that registers is used, and not again where it is DOWN for another reason.
 func unexpected(mode int, n *pb.NodeRecord) bool {
 	if mode == 2 || n.StateFlags&state.PowerFlags != 0 {
 		return false
@@ -145,7 +145,7 @@ func unexpected(mode int, n *pb.NodeRecord) bool {
 	return n.State != pb.NodeState_NODE_DOWN && n.State != pb.NodeState_NODE_FUTURE || n.Reason == notResponding
 }
 
-// returns decides whether a DOWN node that registers is used again (slurm.conf(5), ReturnToService).
+// returns reports whether a DOWN node that registers is used again (slurm.conf(5), ReturnToService).
 func returns(mode int, n *pb.NodeRecord) bool {
 	switch mode {
 	case 1:
@@ -156,7 +156,7 @@ func returns(mode int, n *pb.NodeRecord) bool {
 	return false
 }
 
-// short says what a node has less of than its configuration promises, "" = nothing.
+// short describes resources of which a node has less than configured, "" = none.
 func short(cfg *pb.NodeRecord, hw *pb.Hardware) string {
 	if hw == nil {
 		return ""
@@ -179,8 +179,8 @@ func short(cfg *pb.NodeRecord, hw *pb.Hardware) string {
 	return lowReason + strings.Join(low, ", ")
 }
 
-// loseRebooted ends what an earlier boot of the node ran: nothing of it can be left. A step whose folder survived, but not its shim, is
-// no exception: it is the node that failed, so the job may be requeued.
+// loseRebooted ends the jobs of an earlier boot of the node: nothing of them can be left. This includes a step whose directory survived,
+// but not its shim: the node failed, so the job may be requeued.
 func loseRebooted(tx *state.Tx, node, boot string, steps []*pb.StepReport) {
 	has, named := map[uint32]bool{}, map[uint32]bool{}
 	for _, r := range steps {
@@ -194,7 +194,7 @@ func loseRebooted(tx *state.Tx, node, boot string, steps []*pb.StepReport) {
 		j := tx.Job(id)
 		a := state.AllocOn(j, node)
 		if tx.View().FromBackup(j.Epoch) && !named[id] {
-			continue // the node is asked: it may have ended well before that
+			continue // the node is asked: it may have ended well before the reboot
 		}
 		if !has[id] && rebooted(a, boot) {
 			lose(tx, j, node, fmt.Sprintf("node %s was rebooted", node))
@@ -202,7 +202,7 @@ func loseRebooted(tx *state.Tx, node, boot string, steps []*pb.StepReport) {
 	}
 }
 
-// lose gives up a job's part on a node that has failed: the job goes on without it (--no-kill), is requeued if it may be, else NODE_FAIL.
+// lose gives up a job's part on a failed node: the job continues without it (--no-kill), is requeued if it may be, or becomes NODE_FAIL.
 func lose(tx *state.Tx, j *pb.JobRecord, node, why string) {
 	if survives(j, node) {
 		shrink(tx, j, node, why)
@@ -233,8 +233,8 @@ type NodeGone struct {
 	Stream uint64
 }
 
-// Handle notes it; the node is DOWN only after SlurmdTimeout (tick.go). The end of a stream may be noticed after the node has
-// opened the next one: that says nothing about the node.
+// Handle notes it; the node is DOWN only after SlurmdTimeout (tick.go). The end of a stream may be noticed after the node has opened the
+// next one: then it means nothing.
 func (c NodeGone) Handle(tx *state.Tx) any {
 	if old := tx.Node(c.Node); old != nil && old.LinkUp && old.Stream <= c.Stream {
 		n := change(old)
@@ -244,19 +244,19 @@ func (c NodeGone) Handle(tx *state.Tx) any {
 	return nil
 }
 
-// NodeBeats are heartbeats, gathered.
+// NodeBeats are collected heartbeats.
 type NodeBeats struct {
 	Beats map[string]*pb.Heartbeat
-	OffNS map[string]int64 // by how much each node's clock was ahead when its heartbeat came
+	OffNS map[string]int64 // time by which each node's clock was ahead when its heartbeat came
 }
 
-// Handle takes the figures over; nothing of it is durable.
+// Handle stores the values; none of them is durable.
 func (c NodeBeats) Handle(tx *state.Tx) any {
 	for name, b := range c.Beats {
 		if old := tx.Node(name); old != nil {
 			n := change(old)
 			n.CpuLoad, n.CpuLoadKnown, n.FreeMemMib, n.LastSeenNs = b.CpuLoad, true, b.FreeMemMib, tx.NowNS
-			if math.IsNaN(b.CpuLoad) || math.IsInf(b.CpuLoad, 0) { // no number of JSON's
+			if math.IsNaN(b.CpuLoad) || math.IsInf(b.CpuLoad, 0) { // JSON cannot represent it
 				n.CpuLoad = 0
 			}
 			clockOff(n, c.OffNS[name])

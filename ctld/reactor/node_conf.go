@@ -5,13 +5,13 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// NodeConf: a node has another configuration than before, or cannot put one in force.
+// NodeConf: a node's configuration has changed, or the node cannot apply one.
 type NodeConf struct {
 	Node string
 	Conf *pb.ConfigurationState
 }
 
-// Handle notes it, to be shown.
+// Handle notes it for display.
 func (c NodeConf) Handle(tx *state.Tx) any {
 	old := tx.Node(c.Node)
 	if old == nil {
@@ -23,7 +23,7 @@ func (c NodeConf) Handle(tx *state.Tx) any {
 	return nil
 }
 
-// takeConf takes over what a node says of its configuration.
+// takeConf stores a node's report on its configuration.
 func takeConf(n *state.Node, c *pb.ConfigurationState) {
 	if c != nil {
 		PlainWords(c)

@@ -9,18 +9,17 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// What a node may say of itself and its steps: a node speaks for itself alone, and must not fill the journal or write on operators'
-// terminals.
+// Limits of a node's reports on itself and its steps: a node must not fill the journal or write on operators' terminals.
 const (
 	maxReported   = 4096 // devices, instances among them
 	maxMismatches = 256
 	maxWords      = 4096 // bytes of one text; a list of cores may be long
 	maxVerdict    = 32
 	maxFiles      = 64       // of one device
-	maxUsage      = 64 << 10 // bytes of what one step has used
+	maxUsage      = 64 << 10 // bytes of the usage of one step
 )
 
-// boundDevices cuts a report to what is taken in.
+// boundDevices cuts a report to the limits.
 func boundDevices(devices []*pb.Device, mismatches []string) ([]*pb.Device, []string) {
 	devices, mismatches = devices[:min(len(devices), maxReported)], mismatches[:min(len(mismatches), maxMismatches)]
 	for _, d := range devices {
@@ -33,11 +32,11 @@ func boundDevices(devices []*pb.Device, mismatches []string) ([]*pb.Device, []st
 	return devices, mismatches
 }
 
-// boundExit cuts the end of a step to what is taken in.
+// boundExit cuts the end of a step to the limits.
 func boundExit(x *pb.ExitRecord) *pb.ExitRecord {
-	// a report may be handed in again
+	// a copy, because a report may be handled again
 	x = proto.CloneOf(x)
-	// errors that were joined
+	// joined errors have several lines
 	x.Detail, x.EpilogError = strings.ReplaceAll(x.Detail, "\n", "; "), strings.ReplaceAll(x.EpilogError, "\n", "; ")
 	PlainWords(x)
 	x.ProtoReflect().SetUnknown(nil)
@@ -48,7 +47,7 @@ func boundExit(x *pb.ExitRecord) *pb.ExitRecord {
 	return x
 }
 
-// PlainWords makes every text of a message one line of printable characters, and not too long.
+// PlainWords limits every text of a message to one line of printable characters of bounded length.
 func PlainWords(m proto.Message) { plainWords(m.ProtoReflect()) }
 
 func plainWords(m protoreflect.Message) {

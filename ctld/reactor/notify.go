@@ -9,8 +9,8 @@ import (
 // maxNotice bounds a message: it is kept with the job's last signals.
 const maxNotice = 1000
 
-// notify hands the batch script's shim a message, which it writes into the job's standard error (scontrol(1)). Messages are numbered
-// like signals: each is written once, whatever restarts in between.
+// notify sends the batch script's shim a message, which it writes to the job's standard error (scontrol(1)). Messages are numbered like
+// signals: each is written once, even across restarts.
 func notify(tx *state.Tx, c Caller, j *pb.JobRecord, text string) *pb.Problem {
 	if !c.mayTouch(j) {
 		return c.Refused(pb.CodeUserID, j)

@@ -34,7 +34,7 @@ func waiters(t *testing.T, n int) *bench {
 	return b
 }
 
-// What follows from the end of a job that thousands wait for takes many turns, each of them short, and comes to the same as in one.
+// The consequences of the end of a job that thousands wait for take many short turns, with the same result as in one.
 func TestThousandsWaitForOne(t *testing.T) {
 	const n = 2000
 	b := waiters(t, n)
@@ -45,8 +45,7 @@ func TestThousandsWaitForOne(t *testing.T) {
 	b.waitersDone(t, 0)
 }
 
-// waitersDone: all that waited for the jobs, which were cancelled, has learnt of it; so many that ended thereby have been forgotten
-// since.
+// waitersDone checks that every job that waited for the cancelled jobs has been updated; forgotten of those that ended are gone.
 func (b *bench) waitersDone(t *testing.T, forgotten int) {
 	t.Helper()
 	count := map[string]int{}
@@ -68,8 +67,8 @@ func (b *bench) waitersDone(t *testing.T, forgotten int) {
 	}
 }
 
-// What is left to later turns is not lost with the index, at each of these turns: a commit that is refused, or a start, has it made anew.
-// Jobs that are waited for are not forgotten meanwhile, and nothing is left in the end.
+// The work left to later turns survives the loss of the index at any of these turns: a refused commit or a start rebuilds it. Jobs that
+// others still wait for are not forgotten meanwhile, and nothing is left in the end.
 func TestOwedLooksSurvive(t *testing.T) {
 	b := waiters(t, 2000)
 	b.slice(Cancel{Caller: alice, IDs: []string{"1", "2"}})

@@ -9,7 +9,7 @@ import (
 
 func parseMiB(s string) (uint64, error) { return tres.ParseMiB(s) }
 
-// firstPartition is the partition that a job that waits is shown in: the first of its list that takes it.
+// firstPartition returns the partition in which a waiting job is shown: the first of its list that takes it.
 func firstPartition(tx *state.Tx, s *pb.JobSpec) string {
 	if p := admit.First(tx.View(), s); p != nil {
 		return p.Name

@@ -10,16 +10,16 @@ import (
 	"github.com/sluice-hpc/sluice/sched/fit"
 )
 
-// ApplyPlan carries what the scheduler decided on an older view. Each decision is checked against the state of now; stale ones
-// are dropped, and the next pass sees the state that made them stale.
+// ApplyPlan carries the scheduler's decisions, made on an older view. Each is checked against the current state; stale ones are dropped,
+// and the next pass sees the state that made them stale.
 type ApplyPlan struct {
 	Starts  []PlannedStart
 	Shown   []PlannedShow
 	Preempt []PlannedPreempt
 	Never   []uint32 // jobs that cannot meet their deadline
-	// Reservations are those that the plan was made with: with others, nothing of it starts.
+	// Reservations are those of the plan's snapshot: if they have changed, nothing starts.
 	Reservations []*pb.ReservationRecord
-	// Clock is what it went by: once somebody has set the clock, nothing of it starts.
+	// Clock is the clock of the plan's snapshot: if somebody has set it since, nothing starts.
 	Clock *pb.ClockRecord
 }
 
@@ -35,31 +35,31 @@ type PlannedStart struct {
 	Priority   uint32
 	Backfilled bool
 	AllocTRES  string
-	// Reservation it starts in; one that it has not asked for draws it in (MAGNETIC).
+	// Reservation in which it starts, possibly one that it has not requested (MAGNETIC).
 	Reservation string
-	// Owner is who the job of a crontab would run as, were it submitted now; nil: as it was.
+	// Owner is the identity of a crontab's job if it were submitted now; nil: unchanged.
 	Owner *Owner
 	// Certificate and Key are those of the job's first step, as in CreateStep.
 	Certificate, Key []byte
 }
 
-// Owner is an account as the directory has it at the start of a job that nobody submits: the crontab may be years old.
+// Owner is the user's current account. It is read at the start of a job that nobody submits: the crontab may be years old.
 type Owner struct {
 	GID     uint32
 	Groups  []uint32
-	Problem string // why the user may have no jobs any more
-	Missing bool   // the user is not found, which may pass
+	Problem string // why the user may no longer have jobs
+	Missing bool   // the user is not found, possibly only for the moment
 }
 
-// PlannedShow is what is shown of a job that waits.
+// PlannedShow holds the displayed fields of a waiting job.
 type PlannedShow struct {
 	ID            uint32
 	Reason        string
 	Detail        string
 	ExpectedNS    int64
 	ExpectedNodes string
-	Priority      uint32 // as computed for the present period; 0 = no change
-	Promised      bool   // a start, as the first that waits; false = no change
+	Priority      uint32 // for the current period; 0 = no change
+	Promised      bool   // a start, as the first waiting job; false = no change
 }
 
 // Applied is the reply to ApplyPlan.
@@ -112,10 +112,10 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 		}
 	}
 	if j.ArrayThrottle != 0 && tx.ArrayCounts(j.ArrayJobId).Live >= int(j.ArrayThrottle) {
-		return false // the scheduler counts by record, and others of the array have been started since
+		return false // the scheduler counts by record, and other tasks of the array have been started since
 	}
 	if !limit.Allows(tx.View(), &pb.JobRecord{Spec: j.Spec, Partition: s.Partition, Alloc: s.Alloc, TimeLimitS: s.LimitS}) {
-		return false // they have been changed, or used by what has been started since
+		return false // the job has changed, or its resources were used by jobs started since
 	}
 	if j.ArrayTasks != "" {
 		if s.Task < 0 || !state.ArraySet(j).Has(uint32(s.Task)) {
@@ -146,7 +146,7 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 		n.Priority = s.Priority
 	}
 	n.NumNodes, n.NumCpus, n.AllocTres = uint32(len(s.Alloc)), 0, s.AllocTRES
-	counted := j.Spec.NumTasks == 0 // nobody has said how many: those on the nodes that it has got
+	counted := j.Spec.NumTasks == 0 // no number requested: count the tasks on its nodes
 	if counted {
 		n.NumTasks = 0
 	}
@@ -179,13 +179,13 @@ func start(tx *state.Tx, s *PlannedStart) bool {
 	n.FirstStep = nil
 	tx.Emit(state.JobStarted{Job: n})
 	if first := j.FirstStep; first != nil {
-		// Where it cannot be made, or not yet, srun asks for it, and is told why.
+		// If it cannot be made, or not yet, srun requests it and gets the reason.
 		CreateStep{Job: n.Id, Spec: first.Spec, RequestID: first.RequestId, Certificate: s.Certificate, Key: s.Key}.in(tx, n)
 	}
 	return true
 }
 
-// topologyOf names a node's switches from the topmost down, then the node; "" without topology.conf.
+// topologyOf names a node's switches from the top down, then the node; "" without topology.conf.
 func topologyOf(n *state.Node) string {
 	if len(n.Switches) == 0 {
 		return ""
@@ -193,7 +193,7 @@ func topologyOf(n *state.Node) string {
 	return strings.Join(n.Switches, "/") + "/" + n.Name
 }
 
-// fits reports whether a share is still free on its node, for a job of which so many may have one CPU of the partition.
+// fits reports whether a share is still free on its node, for a job that shares each CPU of the partition with up to shared jobs in total.
 func fits(tx *state.Tx, partition string, shared uint32, a *pb.NodeAlloc) bool {
 	n := tx.Node(a.Node)
 	if n == nil || !n.Up() && !n.Asleep() {
@@ -209,7 +209,7 @@ func fits(tx *state.Tx, partition string, shared uint32, a *pb.NodeAlloc) bool {
 	return cpusFree(tx, n, partition, shared, cores, a)
 }
 
-// cpusFree reports whether the CPUs of a share, whose numbers are cores, are free on its node.
+// cpusFree reports whether the CPUs of a share, given by core numbers, are free on its node.
 func cpusFree(tx *state.Tx, n *state.Node, partition string, shared uint32, cores state.Cores, a *pb.NodeAlloc) bool {
 	if shared > 1 {
 		return mayShare(tx, n, partition, shared, cores, a)
@@ -217,9 +217,9 @@ func cpusFree(tx *state.Tx, n *state.Node, partition string, shared uint32, core
 	return n.AllocCpus+a.Cpus <= n.Cpus && !n.Held.InUse().Overlaps(cores)
 }
 
-// mayShare reports whether a job may share the CPUs of others on a node: of its partition, and with room for one more.
+// mayShare reports whether a job may share other jobs' CPUs on a node: they must be in its partition, with room for one more.
 func mayShare(tx *state.Tx, n *state.Node, partition string, shared uint32, cores state.Cores, a *pb.NodeAlloc) bool {
-	counted := a.Cpus * countedUnit / shared // of CPUs without numbers each job counts for its part
+	counted := a.Cpus * countedUnit / shared // where CPUs have no numbers, each job counts for its part
 	for _, id := range n.Jobs {
 		held := state.AllocOn(tx.Job(id), n.Name)
 		if held == nil || held.CpusFree {
@@ -238,7 +238,7 @@ func mayShare(tx *state.Tx, n *state.Node, partition string, shared uint32, core
 	return cores != nil || counted <= n.Cpus*countedUnit
 }
 
-// countedUnit is what a CPU counts for, so that parts of it are whole numbers.
+// countedUnit is the weight of a CPU, divisible so that parts of it are whole numbers.
 const countedUnit = 720
 
 func show(tx *state.Tx, s *PlannedShow) {
@@ -252,10 +252,10 @@ func show(tx *state.Tx, s *PlannedShow) {
 	n.WaitReason = waitReason(j)
 	n.Reason, n.ReasonDetail, n.ExpectedStartNs, n.ExpectedNodes = s.Reason, s.Detail, s.ExpectedNS, s.ExpectedNodes
 	n.LastSchedNs = tx.NowNS
-	if s.Priority != 0 && j.Priority != 0 { // not of a job that has been held meanwhile
+	if s.Priority != 0 && j.Priority != 0 { // not for a job that has been held meanwhile
 		n.Priority = s.Priority
 	}
-	if promise { // kept by whoever plans next
+	if promise { // the next plan keeps it
 		n.Promised = true
 		tx.Emit(state.JobChanged{Job: n, What: "promised a start"})
 		return
@@ -263,7 +263,7 @@ func show(tx *state.Tx, s *PlannedShow) {
 	tx.Emit(state.JobShown{Job: n})
 }
 
-// batchHost is the node that runs the script: the first with the features of --batch (sbatch(1)), or the first of all.
+// batchHost returns the node that runs the script: the first with the features of --batch (sbatch(1)), or the first of all.
 func batchHost(tx *state.Tx, s *pb.JobSpec, alloc []*pb.NodeAlloc) string {
 	if s.BatchFeatures == "" {
 		return alloc[0].Node

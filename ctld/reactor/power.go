@@ -10,16 +10,16 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Power saving (slurm.conf(5), SuspendProgram and what follows). A node that has been idle for SuspendTime is POWERING_DOWN and
-// SuspendProgram runs for it; after SuspendTimeout it is POWERED_DOWN, whatever the program did. A job that is given such a node, or
-// POWER_UP, makes it POWERING_UP, and ResumeProgram runs for it, until a daemon registers that is another than before; after ResumeTimeout
-// without one the node is DOWN and ResumeFailProgram runs. Its jobs are CONFIGURING meanwhile: the dispatcher leaves them out, so that no
-// node has heard of an attempt before all its nodes are up, and one that is given up has left nothing anywhere.
+// Power saving (slurm.conf(5), SuspendProgram and following). A node that has been idle for SuspendTime is POWERING_DOWN and SuspendProgram
+// runs for it; after SuspendTimeout it is POWERED_DOWN, whatever the program did. A job on such a node, or POWER_UP, makes it POWERING_UP,
+// and ResumeProgram runs for it, until a new instance of the daemon registers; after ResumeTimeout without one the node is DOWN and
+// ResumeFailProgram runs. Its jobs are CONFIGURING meanwhile: the dispatcher leaves them out, so no node hears of an attempt before all its
+// nodes are up, and an attempt that is given up leaves nothing anywhere.
 //
-// All of this is in the durable record of the node, also which program is owed to it: package ctld/powersave runs them, again after a
-// controller was killed. Silence of such a node is no fault.
+// All of this is in the durable record of the node, including the program that still has to run: package ctld/powersave runs it, again if
+// the controller was killed. A powered down node may be silent.
 
-// Programs that are owed to a node (NodeRecord.PowerProgram).
+// Programs that have still to run for a node (NodeRecord.PowerProgram).
 const (
 	PowerSuspend = "suspend"
 	PowerResume  = "resume"
@@ -28,13 +28,13 @@ const (
 
 const minuteNS = 60e9
 
-// powers does what time does to nodes that are powered down and up.
+// powers applies the passing of time to nodes that are powered down and up.
 func powers(tx *state.Tx) {
 	p := tx.Settings().Power
 	var down, up []*state.Node
 	var downs, ups uint32 // in the last minute
 	for _, n := range tx.Nodes() {
-		if n = tx.Node(n.Name); p == nil { // one that was given up may have changed others, which its jobs had, too
+		if n = tx.Node(n.Name); p == nil { // giving up one node may have changed others, which its jobs had too
 			unpowered(tx, n)
 			continue
 		}
@@ -51,7 +51,7 @@ func powers(tx *state.Tx) {
 			}
 		case n.StateFlags&pb.NodePoweredDown != 0:
 			switch counts = &downs; {
-			case n.GoesDown(): // ordered while a job had it, which is gone
+			case n.GoesDown(): // ordered while a job had it, which has ended
 				down = append(down, n)
 			case wanted(n) && n.PowerProgram != PowerSuspend:
 				up = append(up, n)
@@ -78,11 +78,12 @@ func powers(tx *state.Tx) {
 	}
 }
 
-// wanted: a node that is powered down is to be powered up, for a job or by order; once SuspendProgram has ended for it, which may take
-// longer than SuspendTimeout: ResumeProgram would not run before, and ResumeTimeout would.
+// wanted reports whether a powered down node has to be powered up, for a job or by order. The caller waits until SuspendProgram has ended
+// for it, which may take longer than SuspendTimeout: until then ResumeProgram would not run, but ResumeTimeout would.
 func wanted(n *state.Node) bool { return len(n.Jobs) > 0 || n.StateFlags&pb.NodePowerUpPending != 0 }
 
-// unpowered: power saving has been taken out of slurm.conf. What runs is up; what does not stays down until it does.
+// unpowered handles nodes after power saving was removed from slurm.conf. A node with a running daemon is up; any other stays down until
+// its daemon runs.
 func unpowered(tx *state.Tx, n *state.Node) {
 	const all = state.PowerFlags | pb.NodePowerDownPending | pb.NodePowerUpPending | pb.NodePowerDrain
 	if n.StateFlags&all == 0 || !n.LinkUp {
@@ -99,7 +100,8 @@ func unpowered(tx *state.Tx, n *state.Node) {
 	awake(tx, n.Name)
 }
 
-// idle reports whether a node is to be powered down: by order once nothing runs on it, or because it has been idle or DOWN for SuspendTime.
+// idle reports whether a node has to be powered down: by order once nothing runs on it, or because it has been idle or DOWN for
+// SuspendTime.
 func idle(tx *state.Tx, n *state.Node) bool {
 	const busy = pb.NodeRebootRequested | pb.NodeRebootIssued
 	p := tx.Settings().Power
@@ -127,11 +129,11 @@ func idle(tx *state.Tx, n *state.Node) bool {
 	return since != 0 && tx.NowNS-since >= int64(n.Power.IdleS)*1e9
 }
 
-// suspendNodes powers nodes down that are due: at most so many a minute, and leaving of those with a count in SuspendExcNodes as many that
-// can be used.
+// suspendNodes powers down nodes that are due: at most SuspendRate a minute, and of nodes with a count in SuspendExcNodes it leaves as many
+// usable.
 func suspendNodes(tx *state.Tx, p *state.PowerSettings, due []*state.Node, lately uint32) {
 	usable := func(n *state.Node) bool { return n.LinkUp && n.Up() }
-	spare := make([]int, len(p.Except)) // may go
+	spare := make([]int, len(p.Except)) // how many may be powered down
 	for i, x := range p.Except {
 		for _, name := range x.Nodes {
 			if n := tx.Node(name); x.Count > 0 && n != nil && usable(n) {
@@ -167,13 +169,13 @@ func suspendNodes(tx *state.Tx, p *state.PowerSettings, due []*state.Node, latel
 	}
 }
 
-// unknownStart stands for a daemon of which nothing is known but its boot.
+// unknownStart stands for a daemon of which only the boot is known.
 const unknownStart = -1
 
-// powerDown begins to power a node down, n being a copy of its record.
+// powerDown begins to power a node down; n is a copy of its record.
 func powerDown(tx *state.Tx, n *state.Node) {
 	n.StateFlags = n.StateFlags&^(state.PowerFlags|pb.NodePowerDownPending|pb.NodePowerUpPending|pb.NodeNoRespond) | pb.NodePoweringDown
-	if n.StateFlags&pb.NodePowerDrain != 0 { // it was drained for this; its reason is shown until it is up again, as in Slurm
+	if n.StateFlags&pb.NodePowerDrain != 0 { // drained for the power-down: its reason is shown until it is up again, as in Slurm
 		n.StateFlags &^= pb.NodeDrain
 	}
 	if n.State == pb.NodeState_NODE_UNKNOWN { // it has never been up
@@ -185,21 +187,21 @@ func powerDown(tx *state.Tx, n *state.Node) {
 	}
 }
 
-// openNS is how long the stream of a host that has been switched off may seem to be open, with time to spare.
+// openNS is the time for which the stream of a switched off host may seem to be open, with a margin.
 const openNS = int64(2 * tcp.Gone)
 
-// doubtful: a daemon that has registered since the node began to go down may have been switched off with its host, and its stream would
-// not show that yet.
+// doubtful reports whether a daemon that registered during the power-down may have been switched off with its host: its stream may not show
+// that yet.
 func doubtful(tx *state.Tx, n *state.Node) bool {
 	return n.LinkUp && !sleeper(n) && tx.NowNS-n.PowerNs < openNS
 }
 
-// sleeper: the daemon that was last heard of is the one that was to end with the host.
+// sleeper reports whether the last registered daemon is the one that should end with the host.
 func sleeper(n *state.Node) bool {
 	return n.PowerNodedNs == unknownStart || n.PowerNodedNs == n.NodedStartNs
 }
 
-// poweredDown: SuspendTimeout is over. A node that has been started again meanwhile by somebody else is up.
+// poweredDown handles the end of SuspendTimeout. A node that somebody else has started again meanwhile is up.
 func poweredDown(tx *state.Tx, old *state.Node) {
 	n := change(old)
 	n.StateFlags = n.StateFlags&^pb.NodePoweringDown | pb.NodePoweredDown
@@ -214,8 +216,8 @@ func poweredDown(tx *state.Tx, old *state.Node) {
 	awake(tx, n.Name)
 }
 
-// resumeNode begins to power a node up. A host that has been silent for as long as it takes to go down at most is off, or sleeps: whatever
-// daemon registers then is up, also the same that slept.
+// resumeNode begins to power a node up. A host that has been silent for SuspendTimeout is off or asleep: any daemon that registers then is
+// up, even the same one after a sleep.
 func resumeNode(tx *state.Tx, old *state.Node) {
 	n := change(old)
 	n.StateFlags = n.StateFlags&^(state.PowerFlags|pb.NodePowerUpPending) | pb.NodePoweringUp | pb.NodeNoRespond
@@ -226,16 +228,16 @@ func resumeNode(tx *state.Tx, old *state.Node) {
 	tx.Emit(state.NodeChanged{Node: n, What: "powering up", Durable: true})
 }
 
-// poweredUp takes in what the daemon of a node says that is powered down, n being a copy of its record with its start in it, and boot the
-// boot that was known before. It reports whether the node is up with that.
+// poweredUp handles the registration of a daemon on a powered down node, and reports whether that makes the node up. n is a copy of its
+// record with the daemon's start, boot is the previously known boot.
 func poweredUp(tx *state.Tx, n *state.Node, boot string) bool {
-	if sleeper(n) && boot == n.BootId { // the one that was to end, and perhaps will
+	if sleeper(n) && boot == n.BootId { // the daemon that should end, and perhaps will
 		if n.StateFlags&state.PowerFlags != 0 {
 			n.PowerNodedNs = n.NodedStartNs
 		}
 		return false
 	}
-	if n.StateFlags&(pb.NodePoweredDown|pb.NodePoweringUp) == 0 || n.PowerProgram == PowerSuspend { // which may switch it off any moment
+	if n.StateFlags&(pb.NodePoweredDown|pb.NodePoweringUp) == 0 || n.PowerProgram == PowerSuspend { // SuspendProgram may switch it off
 		return false
 	}
 	if n.StateFlags&pb.NodePowerDrain != 0 && n.StateFlags&(pb.NodeDrain|pb.NodeFail) == 0 && n.State == pb.NodeState_NODE_IDLE {
@@ -246,10 +248,10 @@ func poweredUp(tx *state.Tx, n *state.Node, boot string) bool {
 	return true
 }
 
-// resumeReason is Slurm's for a node that did not register in time.
+// resumeReason is Slurm's reason for a node that did not register in time.
 const resumeReason = "ResumeTimeout reached"
 
-// resumeFailed: ResumeTimeout is over.
+// resumeFailed handles the end of ResumeTimeout.
 func resumeFailed(tx *state.Tx, old *state.Node) {
 	p := tx.Settings().Power
 	nodeDown(tx, old.Name, resumeReason, Caller{UID: tx.Settings().SlurmUserUID, Operator: true}, "slurm")
@@ -263,7 +265,7 @@ func resumeFailed(tx *state.Tx, old *state.Node) {
 	tx.Emit(state.NodeChanged{Node: n, What: "resume timed out", Durable: true})
 }
 
-// awake lets go on what waited for a node: jobs of which all nodes are up now.
+// awake releases the jobs that waited for a node, if all their nodes are up now.
 func awake(tx *state.Tx, name string) {
 	n := tx.Node(name)
 	if !ready(n) {
@@ -299,12 +301,12 @@ func awake(tx *state.Tx, name string) {
 	}
 }
 
-// ready: what was given to a node while it was powered down can be launched there.
+// ready reports whether jobs that were given to a powered down node can be launched there.
 func ready(n *state.Node) bool {
 	return n != nil && n.LinkUp && n.StateFlags&state.PowerFlags == 0 && len(n.Strays) == 0 && !n.Reported.GetUnread()
 }
 
-// waitForNodes makes a job that starts CONFIGURING until those of its nodes are up that are powered down, n being its record.
+// waitForNodes makes a starting job CONFIGURING until its powered down nodes are up; n is its record.
 func waitForNodes(n *pb.JobRecord, asleep []*state.Node) {
 	if len(asleep) == 0 {
 		return
@@ -315,7 +317,7 @@ func waitForNodes(n *pb.JobRecord, asleep []*state.Node) {
 	}
 	n.StateFlags |= pb.JobConfiguring | pb.JobPowerUp
 	n.ReasonDetail = "waits until powered up: " + hostlist.FoldSorted(names)
-	if n.EndNs != 0 && upS != pb.Unlimited { // at the latest; its limit begins when they are
+	if n.EndNs != 0 && upS != pb.Unlimited { // at the latest; its time limit begins when all nodes are up
 		n.EndNs += int64(upS) * 1e9
 	}
 }
@@ -329,10 +331,10 @@ func unlaunched(tx *state.Tx, id uint32, x *pb.ExitRecord) {
 	}
 }
 
-// powerDownASAP is the reason that Slurm gives a node that is drained in order to be powered down.
+// powerDownASAP is Slurm's reason for a node that is drained in order to be powered down.
 const powerDownASAP = "POWER_DOWN_ASAP"
 
-// setPower is State=POWER_… of scontrol(1) for one node, n being a copy of its record.
+// setPower implements State=POWER_… of scontrol(1) for one node; n is a copy of its record.
 func (c UpdateNode) setPower(tx *state.Tx, n *state.Node, value string, force map[string]bool) *pb.Problem {
 	if !n.Power.On || n.State == pb.NodeState_NODE_FUTURE {
 		return pb.NewProblem(pb.CodeInvalidNodeState, "node %s cannot be powered down and up", n.Name).WithHint(
@@ -355,7 +357,7 @@ func (c UpdateNode) setPower(tx *state.Tx, n *state.Node, value string, force ma
 		force[n.Name] = true
 		return nil
 	case "POWER_DOWN_ASAP":
-		if n.StateFlags&pb.NodeDrain != 0 { // by an administrator, and stays so
+		if n.StateFlags&pb.NodeDrain != 0 { // drained by an administrator: it stays drained
 			break
 		}
 		n.StateFlags |= pb.NodeDrain | pb.NodePowerDrain
@@ -367,7 +369,7 @@ func (c UpdateNode) setPower(tx *state.Tx, n *state.Node, value string, force ma
 		n.StateFlags &^= pb.NodePowerUpPending
 		return nil
 	}
-	if n.StateFlags&pb.NodePoweredDown != 0 && len(n.Jobs) == 0 { // SuspendProgram runs again, and it is never said to be up in between
+	if n.StateFlags&pb.NodePoweredDown != 0 && len(n.Jobs) == 0 { // SuspendProgram runs again, and the node is never shown as up in between
 		powerDown(tx, n)
 		return nil
 	}
@@ -375,7 +377,7 @@ func (c UpdateNode) setPower(tx *state.Tx, n *state.Node, value string, force ma
 	return nil
 }
 
-// forceDown powers a node down at once: what runs there is given up.
+// forceDown powers a node down at once and gives up its jobs.
 func (c UpdateNode) forceDown(tx *state.Tx, name string) {
 	n := change(tx.Node(name))
 	n.Strays = withStrays(tx, n)
@@ -388,13 +390,13 @@ func (c UpdateNode) forceDown(tx *state.Tx, name string) {
 	}
 }
 
-// PowerProgramDone: a program that was owed to nodes has ended, however. Each is told with the PowerNs that it had then.
+// PowerProgramDone: a program for nodes has ended, with any result. Each node comes with its PowerNs of that time.
 type PowerProgramDone struct {
 	Program string
 	Nodes   map[string]int64
 }
 
-// Handle takes it off the list.
+// Handle marks the program as done.
 func (c PowerProgramDone) Handle(tx *state.Tx) any {
 	for _, old := range tx.Nodes() {
 		if at, named := c.Nodes[old.Name]; named && old.PowerProgram == c.Program && old.PowerNs == at {
@@ -402,7 +404,7 @@ func (c PowerProgramDone) Handle(tx *state.Tx) any {
 			n.PowerProgram = ""
 			if n.LinkUp && !sleeper(n) && c.Program == PowerSuspend &&
 				n.StateFlags&(pb.NodePoweredDown|pb.NodePoweringDown) != 0 {
-				// it may be on its way down for as long as that takes
+				// the host may need SuspendTimeout to go down
 				n.StateFlags = n.StateFlags&^pb.NodePoweredDown | pb.NodePoweringDown
 				n.PowerNs = tx.NowNS
 			}

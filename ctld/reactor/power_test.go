@@ -187,7 +187,7 @@ func TestResumeTimeout(t *testing.T) {
 	}
 }
 
-// TestCancelledBeforeItsNodesAreUp: nobody is waited for who was never told.
+// TestCancelledBeforeItsNodesAreUp: a cancelled job does not wait for nodes that were never told of it.
 func TestCancelledBeforeItsNodesAreUp(t *testing.T) {
 	b := asleep(t, nil)
 	id := b.submit(&pb.JobSpec{MinNodes: 2, MaxNodes: 2})
@@ -311,7 +311,8 @@ func TestSlowSuspendProgram(t *testing.T) {
 	}
 }
 
-// TestStartedWhileSuspendProgramRuns: also before SuspendTimeout is over, what has registered may be what the program has switched off.
+// TestStartedWhileSuspendProgramRuns: even before SuspendTimeout has passed, a node that has registered may be the one that the program has
+// switched off.
 func TestStartedWhileSuspendProgramRuns(t *testing.T) {
 	b := newPowered(t, nil)
 	b.after(100)
@@ -357,8 +358,8 @@ func TestWhatStaysPowered(t *testing.T) {
 	b.flags("n2", pb.NodePoweringDown, PowerSuspend)
 }
 
-// TestDrainedToBePoweredDown: a node that is drained for POWER_DOWN_ASAP is not any more once it is powered down, whatever the reason that
-// was given; one that was drained before, or is for another reason since, stays so.
+// TestDrainedToBePoweredDown: a node drained for POWER_DOWN_ASAP is no longer drained once it is powered down, whatever reason was given. A
+// node drained before, or drained again since for another reason, stays drained.
 func TestDrainedToBePoweredDown(t *testing.T) {
 	set := func(b *bench, state, reason string) {
 		t.Helper()

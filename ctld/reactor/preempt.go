@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PlannedPreempt makes a running job give way (slurm.conf(5), PreemptMode, GraceTime).
+// PlannedPreempt preempts a running job (slurm.conf(5), PreemptMode, GraceTime).
 type PlannedPreempt struct {
 	ID     uint32
 	Mode   string // REQUEUE, CANCEL, SUSPEND
 	GraceS int64
-	For    uint32 // the job that takes its place
+	For    uint32 // the job that replaces it
 	Why    string
 }
 
@@ -40,22 +40,22 @@ func preempt(tx *state.Tx, p *PlannedPreempt) bool {
 	}
 	n.PreemptNs = tx.NowNS + p.GraceS*1e9
 	tx.Emit(state.JobChanged{Job: n, What: "preempted, with grace"})
-	// To its steps and not to the script, as in Slurm: a script that takes no care would end of it and neither have its grace nor be
+	// To its steps and not to the script, as in Slurm: a script without a handler would be killed, so it would get no grace time and not be
 	// requeued.
 	_ = signal(tx, tx.Job(j.Id), uint32(unix.SIGCONT), pb.SignalSteps, "")
 	_ = signal(tx, tx.Job(j.Id), uint32(unix.SIGTERM), pb.SignalSteps, "")
 	return true
 }
 
-// overdue ends preempted jobs whose grace is over.
+// overdue ends preempted jobs whose grace time is over.
 func overdue(tx *state.Tx, j *pb.JobRecord) {
 	if j.PreemptNs != 0 && j.PreemptNs <= tx.NowNS && j.StopReason == "" && j.State == pb.JobState_JOB_RUNNING {
 		order(tx, j, pb.StopPreempt, j.StopState, tx.Settings().SlurmUserUID)
 	}
 }
 
-// nameToStart is the name that a waiting job will have once it runs. Of an array's record, whose name changes with every task that leaves
-// it, it is that of the task that starts next.
+// nameToStart returns the name that a waiting job will have once it runs. The record of an array changes its name with every task that
+// leaves it, so this is the name of the task that starts next.
 func nameToStart(j *pb.JobRecord) string {
 	if first, ok := state.ArraySet(j).Min(); ok {
 		return fmt.Sprintf("%d_%d", j.ArrayJobId, first)
@@ -63,7 +63,7 @@ func nameToStart(j *pb.JobRecord) string {
 	return state.JobName(j)
 }
 
-// resumeFor continues the jobs that were suspended for one that has ended, or was requeued. One whose CPUs another job has taken
+// resumeFor continues the jobs that were suspended for a job that has ended or was requeued. A job whose CPUs another job has taken
 // meanwhile stays suspended until that one has ended.
 func resumeFor(tx *state.Tx, ended *pb.JobRecord) {
 	for _, id := range suspendedFor(tx, ended) {
@@ -83,7 +83,7 @@ func resumeFor(tx *state.Tx, ended *pb.JobRecord) {
 	}
 }
 
-// suspendedFor are the active jobs that gave way to a job, or to a task of the record that stands for several, ascending.
+// suspendedFor returns the active jobs that gave way to a job, or to a task of a record that stands for several, ascending.
 func suspendedFor(tx *state.Tx, j *pb.JobRecord) []uint32 {
 	if j.ArrayTasks == "" {
 		return tx.PreemptedBy(state.JobName(j))
@@ -100,7 +100,7 @@ func suspendedFor(tx *state.Tx, j *pb.JobRecord) []uint32 {
 	return out
 }
 
-// inTheWay is a job that has taken the CPUs of a suspended one, so that both would run on the same; nil when they are free.
+// inTheWay returns a job that has taken the CPUs of a suspended one, so that both would run on the same; nil when they are free.
 func inTheWay(tx *state.Tx, j *pb.JobRecord) *pb.JobRecord {
 	for _, a := range j.Alloc {
 		n := tx.Node(a.Node)

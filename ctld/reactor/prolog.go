@@ -5,29 +5,29 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// PrologSlurmctld runs once a job has its nodes and before they hear of it: until then the job is CONFIGURING, which is in its durable
-// record, and the dispatcher leaves it out. EpilogSlurmctld runs once nothing is left of an attempt on any node: until then the job stays
-// COMPLETING without a share of any node, which is durable as well, and neither ends nor goes back into the queue. So a controller that is
-// killed leaves nothing out: the next finds both in the state and runs the program (again). Package ctld/prolog runs them.
+// PrologSlurmctld runs once a job has its nodes and before they hear of it: until then the job is CONFIGURING, in its durable record, and
+// the dispatcher leaves it out. EpilogSlurmctld runs once nothing is left of an attempt on any node: until then the job stays COMPLETING
+// without a share of any node, which is durable too, and neither ends nor is requeued. So a crash of the controller loses neither: the next
+// start finds both in the state and runs the program (again). Package ctld/prolog runs them.
 
-// Configuring tells whether PrologSlurmctld is to run for the job's attempt.
+// Configuring reports whether PrologSlurmctld has to run for the job's attempt.
 func Configuring(j *pb.JobRecord) bool {
-	return j.GetStateFlags()&(pb.JobConfiguring|pb.JobPowerUp) == pb.JobConfiguring // its nodes come first
+	return j.GetStateFlags()&(pb.JobConfiguring|pb.JobPowerUp) == pb.JobConfiguring // power-up comes first
 }
 
-// CleaningUp tells whether EpilogSlurmctld is to run for the job's attempt.
+// CleaningUp reports whether EpilogSlurmctld has to run for the job's attempt.
 func CleaningUp(j *pb.JobRecord) bool {
 	return j.GetStateFlags()&pb.JobCompleting != 0 && len(j.Alloc) > 0 && !state.Live(j)
 }
 
-// PrologDone: PrologSlurmctld of an attempt has ended. Failed says how it failed, "" is success.
+// PrologDone: PrologSlurmctld of an attempt has ended. Failed describes its failure, "" is success.
 type PrologDone struct {
 	Job, Attempt uint32
 	Epoch        uint64
 	Failed       string
 }
 
-// Handle lets the nodes launch the job, or gives the attempt up: the job is requeued if it may be, else cancelled, as by Slurm 22.05.
+// Handle lets the nodes launch the job, or gives the attempt up: the job is requeued if it may be, or cancelled, as by Slurm 22.05.
 func (c PrologDone) Handle(tx *state.Tx) any {
 	j := tx.Job(c.Job)
 	if j == nil || j.Attempt != c.Attempt || j.Epoch != c.Epoch || !Configuring(j) {
@@ -51,7 +51,7 @@ func (c PrologDone) Handle(tx *state.Tx) any {
 	return nil
 }
 
-// EpilogDone: EpilogSlurmctld of an attempt has ended, however.
+// EpilogDone: EpilogSlurmctld of an attempt has ended, with any result.
 type EpilogDone struct {
 	Job, Attempt uint32
 	Epoch        uint64

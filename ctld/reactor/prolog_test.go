@@ -108,7 +108,7 @@ func TestPrologSlurmctldFails(t *testing.T) {
 	}
 }
 
-// TestConfiguringJobsAreStopped: what ends an attempt ends its waiting for the prolog as well, whose end then says nothing more.
+// TestConfiguringJobsAreStopped: the end of an attempt also ends its wait for the prolog, and the end of the prolog then has no effect.
 func TestConfiguringJobsAreStopped(t *testing.T) {
 	for _, how := range []Command{Cancel{Caller: root, IDs: []string{"1"}}, Control{Caller: root, Verb: "requeue", IDs: []string{"1"}}} {
 		b := newBench(t, func(s *state.Settings) { s.PrologSlurmctld = true })

@@ -552,7 +552,7 @@ func TestUserLimit(t *testing.T) {
 	}
 }
 
-// What a node says of the end of a step is cut and made plain before it is kept: it is shown on terminals, and written with the job.
+// A node's text about the end of a step is cut and cleaned before it is stored: it appears on terminals and is written with the job.
 func TestNodeWordsAreBounded(t *testing.T) {
 	b := newBench(t, nil)
 	id := b.submit(&pb.JobSpec{NumTasks: 1})

@@ -7,12 +7,12 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// A reboot goes: asked for (REBOOT_REQUESTED), issued when nothing runs on the node any more (REBOOT_ISSUED and DOWN: the node daemon runs
-// RebootProgram), over when the node registers with another boot id, given up after ResumeTimeout. While it is issued, silence of the
-// node is no fault. The node's reason says how far it has come, in Slurm's words.
+// The steps of a reboot: requested (REBOOT_REQUESTED), issued when nothing runs on the node any more (REBOOT_ISSUED and DOWN: the node
+// daemon runs RebootProgram), done when the node registers with another boot id, given up after ResumeTimeout. While it is issued, the node
+// may be silent. The node's reason shows the progress, in Slurm's words.
 
-// askReboot is scontrol reboot of one node, n being a copy of its record; asap drains it, so that it becomes idle soon. What happens
-// already is not done again.
+// askReboot is scontrol reboot for one node; n is a copy of its record. asap drains the node, so that it becomes idle soon. A reboot under
+// way is not repeated.
 func (c UpdateNode) askReboot(tx *state.Tx, n *state.Node, asap bool) *pb.Problem {
 	switch {
 	case n.State == pb.NodeState_NODE_FUTURE:
@@ -27,7 +27,7 @@ func (c UpdateNode) askReboot(tx *state.Tx, n *state.Node, asap bool) *pb.Proble
 	}
 	n.StateFlags |= pb.NodeRebootRequested
 	n.RebootNext, n.RebootNs = "", 0
-	if n.State == pb.NodeState_NODE_DOWN { // a node that may not be used is not given back by a reboot alone
+	if n.State == pb.NodeState_NODE_DOWN { // a reboot alone does not return a node to service
 		n.StateFlags |= pb.NodeDrain
 	}
 	if asap {
@@ -40,7 +40,7 @@ func (c UpdateNode) askReboot(tx *state.Tx, n *state.Node, asap bool) *pb.Proble
 	return nil
 }
 
-// cancelReboot takes back a reboot that has not begun, and the drain of ASAP; what the node was drained for before stays.
+// cancelReboot cancels a reboot that has not begun, and the drain of ASAP; an earlier drain stays.
 func cancelReboot(n *state.Node) *pb.Problem {
 	if n.StateFlags&pb.NodeRebootRequested == 0 {
 		return pb.NewProblem(pb.CodeInvalidNodeState, "no reboot of node %s is pending", n.Name)
@@ -60,7 +60,7 @@ func forgetReboot(n *state.Node) {
 	n.RebootAsap, n.RebootNext, n.RebootNs = false, "", 0
 }
 
-// issue begins a reboot that was asked for, when nothing runs on the node, n being a copy of its record. It reports whether it did.
+// issue begins a requested reboot when nothing runs on the node; n is a copy of its record. It reports whether it did.
 func issue(tx *state.Tx, n *state.Node) bool {
 	if n.StateFlags&pb.NodeRebootRequested == 0 || len(n.Jobs) > 0 || !n.LinkUp {
 		return false
@@ -71,7 +71,7 @@ func issue(tx *state.Tx, n *state.Node) bool {
 	return true
 }
 
-// reboots issues what was asked for and waits, and gives up what takes longer than ResumeTimeout.
+// reboots issues waiting reboots, and gives up those that take longer than ResumeTimeout.
 func reboots(tx *state.Tx, old *state.Node) {
 	if old.StateFlags&(pb.NodeRebootRequested|pb.NodeRebootIssued) == 0 {
 		return
@@ -88,9 +88,8 @@ func reboots(tx *state.Tx, old *state.Node) {
 	}
 }
 
-// rebootDone is a node that is back, n being a copy of its record: as nextstate= said, else as it was, but for the drain of ASAP. One that
-// came back before it was told to has done all the same what was asked for.
-// It reports whether one was asked for.
+// rebootDone updates a node that is back; n is a copy of its record. Its state is that of nextstate=, or the previous one without the drain
+// of ASAP. A node that rebooted before it was told to has done its reboot too. It reports whether a reboot was requested.
 func rebootDone(tx *state.Tx, n *state.Node) bool {
 	const asked = pb.NodeRebootRequested | pb.NodeRebootIssued
 	if n.StateFlags&asked == 0 {

@@ -77,7 +77,7 @@ func TestRebootToDown(t *testing.T) {
 	}
 }
 
-// TestRebootOfANode: what became of the reason and the state of a real Slurm's nodes (22.05) that were rebooted.
+// TestRebootOfANode: reasons and states of rebooted nodes are those of a real Slurm 22.05.
 func TestRebootOfANode(t *testing.T) {
 	idle, down := pb.NodeState_NODE_IDLE, pb.NodeState_NODE_DOWN
 	for name, c := range map[string]struct {

@@ -9,15 +9,15 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Reconfigure puts a newly read configuration in force.
+// Reconfigure applies a newly read configuration.
 type Reconfigure struct {
 	Config *state.Config
-	DryRun bool // only say whether it would be refused
-	Force  bool // also one that breaks running jobs
+	DryRun bool // only report whether it would be refused
+	Force  bool // apply it even if it breaks running jobs
 }
 
-// Handle refuses a configuration that running jobs cannot go on with, naming them. Slurm 22.05 ends when a node is taken out, ends the jobs
-// of a partition that is, refuses other CPUs, and takes less memory or fewer GPUs without a word.
+// Handle refuses a configuration that breaks running jobs, and names them. Slurm 22.05 exits when a node is removed, ends the jobs of a
+// removed partition, refuses a change of CPUs, and silently accepts less memory or fewer GPUs.
 func (c Reconfigure) Handle(tx *state.Tx) any {
 	broken, never := c.breaks(tx)
 	if len(never) > 0 {
@@ -50,7 +50,7 @@ func (c Reconfigure) Handle(tx *state.Tx) any {
 	return nil
 }
 
-// maxBroken is how many lines a refusal has at most.
+// maxBroken is the largest number of lines in a refusal.
 const maxBroken = 50
 
 func few(lines []string) []string {
@@ -60,8 +60,8 @@ func few(lines []string) []string {
 	return lines
 }
 
-// breaks says what running jobs could not go on with, a line each. never is what cannot be forced: cores that a job has been given must be
-// there, as in Slurm.
+// breaks describes what running jobs would lose, a line each. never lists changes that cannot be forced: cores that a job has must exist,
+// as in Slurm.
 func (c Reconfigure) breaks(tx *state.Tx) (lines, never []string) {
 	now := make(map[string]*pb.NodeRecord, len(c.Config.Nodes))
 	for _, n := range c.Config.Nodes {
@@ -105,7 +105,7 @@ func (c Reconfigure) breaks(tx *state.Tx) (lines, never []string) {
 	return lines, never
 }
 
-// lacksCores says which cores a node with jobs would not have any more, "" for none.
+// lacksCores describes the cores that a node with jobs would lose, "" for none.
 func lacksCores(n *state.Node, to *pb.NodeRecord) string {
 	switch {
 	case to == nil:
@@ -118,7 +118,7 @@ func lacksCores(n *state.Node, to *pb.NodeRecord) string {
 	return ""
 }
 
-// lacks says what a node with jobs would not have any more; to is its new configuration.
+// lacks describes what a node with jobs would lose; to is its new configuration.
 func (c Reconfigure) lacks(tx *state.Tx, n *state.Node, to *pb.NodeRecord) (out []string) {
 	if to == nil {
 		return []string{fmt.Sprintf("node %s would be removed", n.Name)}
@@ -137,7 +137,7 @@ func (c Reconfigure) lacks(tx *state.Tx, n *state.Node, to *pb.NodeRecord) (out 
 	for _, id := range n.Jobs {
 		a := state.AllocOn(tx.Job(id), n.Name)
 		for _, d := range a.GetDevices() {
-			if d.Count > 0 { // a part of one
+			if d.Count > 0 { // a part of a device
 				continue
 			}
 			if held[d.Name]++; held[d.Name] == 1 {
@@ -153,7 +153,7 @@ func (c Reconfigure) lacks(tx *state.Tx, n *state.Node, to *pb.NodeRecord) (out 
 	return out
 }
 
-// countOf is how many there are of a generic resource.
+// countOf returns the number of a generic resource.
 func countOf(n *state.Node, name string) (count uint64) {
 	if n.Inv == nil {
 		return 0
@@ -166,7 +166,7 @@ func countOf(n *state.Node, name string) (count uint64) {
 	return count
 }
 
-// maxNamed is how many jobs are named one by one.
+// maxNamed is the number of jobs that are listed by name.
 const maxNamed = 20
 
 // jobNames names jobs as squeue does.

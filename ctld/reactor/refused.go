@@ -7,7 +7,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Refusal is why a node may not connect: the beginning of the reason that it is drained with.
+// Refusal says why a node may not connect: the beginning of the reason for its drain.
 type Refusal string
 
 // The reasons.
@@ -18,15 +18,15 @@ const (
 	RefusedGeneration Refusal = "Generation: "
 )
 
-// NodeRefused: a node said hello, and cannot be worked with as it is.
+// NodeRefused: a node said hello, but the controller cannot work with it.
 type NodeRefused struct {
 	Node string
 	Why  Refusal
 	Text string // for people
 }
 
-// Handle shows the reason, and lets no job start there until the node registers. The node answers, so it is not given up: what runs on it
-// goes on however long that takes.
+// Handle shows the reason, and lets no job start there until the node registers. The node answers, so its jobs are not given up: they
+// continue however long that takes.
 func (c NodeRefused) Handle(tx *state.Tx) any {
 	old := tx.Node(c.Node)
 	if old == nil || old.LinkUp { // its previous stream is left alone
@@ -36,14 +36,14 @@ func (c NodeRefused) Handle(tx *state.Tx) any {
 	n.LinkNS = tx.NowNS
 	n.StateFlags &^= pb.NodeNoRespond
 	reason := string(c.Why) + plain(c.Text, maxWords)
-	// What a clock shows differs each time, who is to be upgraded only when one of the two daemons has been replaced.
+	// The difference of the clocks varies each time; a version only changes when a daemon is replaced.
 	same := n.Reason == reason || c.Why == RefusedClock && strings.HasPrefix(n.Reason, string(c.Why))
 	known := n.StateFlags&pb.NodeInvalidReg != 0 && (same || !ofRegistration(n.Reason))
 	if known || n.State == pb.NodeState_NODE_DOWN {
 		tx.Emit(state.NodeChanged{Node: n})
 		return nil
 	}
-	if n.StateFlags&pb.NodeDrain == 0 || ofRegistration(n.Reason) { // else somebody has drained it, for a reason of his own
+	if n.StateFlags&pb.NodeDrain == 0 || ofRegistration(n.Reason) { // otherwise somebody has drained it for another reason
 		n.Reason, n.ReasonNs = reason, tx.NowNS
 		n.ReasonUser, n.ReasonUid = "slurm", tx.Settings().SlurmUserUID
 	}
@@ -52,7 +52,7 @@ func (c NodeRefused) Handle(tx *state.Tx) any {
 	return nil
 }
 
-// ofRegistration reports whether a reason is one that a good registration takes back.
+// ofRegistration reports whether a good registration clears this reason.
 func ofRegistration(reason string) bool {
 	for _, begin := range []string{lowReason, string(RefusedVersion), string(RefusedClock), string(RefusedGeneration)} {
 		if strings.HasPrefix(reason, begin) {

@@ -51,7 +51,7 @@ func TestNodeRefused(t *testing.T) {
 	b.do(NodeRefused{Node: "nobody", Why: RefusedClock})
 }
 
-// TestDrainedNodeRefused: what an administrator has said of a node stays.
+// TestDrainedNodeRefused: an administrator's drain and reason stay when the node is refused.
 func TestDrainedNodeRefused(t *testing.T) {
 	b := newBench(t, nil)
 	b.do(UpdateNode{Caller: root, Nodes: []string{"n1"}, Set: []*pb.KeyValue{{Key: "State", Value: "DRAIN"},

@@ -11,7 +11,7 @@ import (
 
 // mayRequeue reports whether the job may be started again after a failure that is not its own (--requeue, JobRequeue).
 func mayRequeue(tx *state.Tx, j *pb.JobRecord) bool {
-	if j.Spec.Interactive { // whoever waits for it would not know what to do with a second start
+	if j.Spec.Interactive { // the client that waits for it could not use a second start
 		return false
 	}
 	switch j.Spec.Requeue {
@@ -23,11 +23,11 @@ func mayRequeue(tx *state.Tx, j *pb.JobRecord) bool {
 	return tx.Settings().JobRequeue
 }
 
-// exitCode is the code in the wait status of a process that has exited.
+// exitCode returns the exit code in the wait status of a process that has exited.
 func exitCode(status uint32) uint8 { return uint8(status >> 8) }
 
-// requeueOfExit is why a job whose script has exited is requeued, "" when it is not (slurm.conf(5), RequeueExit). --no-requeue does not
-// keep it from that, nor does JobRequeue=0: Slurm 22.05 asks for neither here.
+// requeueOfExit returns the reason for which a job whose script has exited is requeued, "" when it is not (slurm.conf(5), RequeueExit).
+// --no-requeue and JobRequeue=0 do not prevent that, as in Slurm 22.05.
 func requeueOfExit(tx *state.Tx, status uint32) string {
 	switch s := tx.Settings(); {
 	case slices.Contains(s.RequeueExit, exitCode(status)):
@@ -38,7 +38,7 @@ func requeueOfExit(tx *state.Tx, status uint32) string {
 	return ""
 }
 
-// requeue is scontrol requeue and requeuehold.
+// requeue implements scontrol requeue and requeuehold.
 func requeue(tx *state.Tx, c Caller, j *pb.JobRecord, why string, ends Ends) *pb.Problem {
 	switch {
 	case !c.mayTouch(j):
@@ -53,12 +53,12 @@ func requeue(tx *state.Tx, c Caller, j *pb.JobRecord, why string, ends Ends) *pb
 		return pb.NewProblem(pb.CodeDisabled, "job %s was submitted with --no-requeue, or JobRequeue=0 is set",
 			state.JobName(j)).WithHint("scontrol update jobid=%d requeue=1", j.Id)
 	}
-	if !state.Active(j) { // it takes a place again
+	if !state.Active(j) { // it counts towards MaxJobCount again
 		if p := roomFor(tx, j.Spec.Uid, j.Spec.User, 1, c.Operator); p != nil {
 			return p
 		}
 	}
-	if _, p := admit.Feasible(tx.View(), j.Spec, why != pb.StopRequeue); p != nil { // it would be ended for nothing
+	if _, p := admit.Feasible(tx.View(), j.Spec, why != pb.StopRequeue); p != nil { // its attempt would be ended for nothing
 		return p.WithHint("use scontrol requeuehold, then scontrol update, to change its request")
 	}
 	switch {
@@ -83,7 +83,7 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 	forgetAttempt(n)
 	n.Restarts++
 	if why == pb.StopRequeueExit || why == pb.StopRequeueExitHold {
-		n.ExitStatus = j.ExitStatus // it is shown while the job waits, as by Slurm
+		n.ExitStatus = j.ExitStatus // shown while the job waits, as by Slurm
 	}
 	n.Partition = firstPartition(tx, n.Spec)
 	if p := tx.Partition(n.Partition); p != nil {
@@ -108,17 +108,17 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 			n.Reason = pb.ReasonHeldAdmin
 		}
 	case p > 1:
-		n.Priority = p // where it is computed, what it was is nearer than nothing
+		n.Priority = p // a computed priority is better approximated by the old one than by none
 	}
 	switch {
 	case why == pb.StopRequeueHold, why == pb.StopSpecialExit:
-		// Slurm's words, in the place of a reason. Its user can release it, also when root has requeued it; the hold of an administrator
-		// from before stays one.
+		// Slurm's words, instead of a reason. The user can release it, even if root has requeued it; an earlier hold by an administrator
+		// stays one.
 		n.Priority, n.HoldAdmin, n.Reason, n.ReasonDetail = 0, j.HoldAdmin && j.Priority == 0, pb.ReasonRequeuedHeld, ""
 		if why == pb.StopSpecialExit {
 			n.StateFlags = pb.JobSpecialExit
 		}
-	case why == pb.StopRequeueExitHold: // held as if by its user, who can release it
+	case why == pb.StopRequeueExitHold: // held like a user's hold: the user can release it
 		n.Priority, n.HoldAdmin, n.Reason, n.StateFlags = 0, false, pb.ReasonHeldUser, pb.JobSpecialExit
 		n.ReasonDetail = fmt.Sprintf("its script ended with exit code %d, one of RequeueExitHold", exitCode(n.ExitStatus))
 	case why == pb.StopRequeueExit && n.Priority != 0:
@@ -129,7 +129,7 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 		n.Priority, n.HoldAdmin, n.Reason = 0, true, pb.ReasonLaunchFailedHeld
 		n.ReasonDetail = "the prolog failed on node " + j.FailedNode
 	}
-	if n.Dependency != "" { // of one that had not run: while it did not wait, nobody told it what became of others
+	if n.Dependency != "" { // while it did not wait, changes of other jobs were not applied to its dependency
 		weigh(tx, n)
 	}
 	var ended *pb.JobRecord
@@ -139,8 +139,8 @@ func backToQueue(tx *state.Tx, j *pb.JobRecord) {
 	tx.Emit(state.JobRequeued{Job: n, Why: why, Ended: ended})
 }
 
-// forgetAttempt clears what belongs to the attempt that has ended; accounting has it. Why and where it failed stays in sight until the
-// next start.
+// forgetAttempt clears the fields of the attempt that has ended; accounting has them. The place and cause of a failure stay visible until
+// the next start.
 func forgetAttempt(n *pb.JobRecord) {
 	n.State, n.StateFlags, n.StopReason, n.StopState, n.CancelledBy = pb.JobState_JOB_PENDING, 0, "", 0, 0
 	n.Alloc, n.NodeList, n.BatchHost, n.AllocTres, n.ResvName, n.Oversubscribe = nil, "", "", "", "", ""

@@ -11,18 +11,19 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A restore of a backup takes the state back in time. Attempts that were started in the time that is taken back are lost: nodes tell of
-// them, with their hello those that are there still, and then, asked once, those that have ended. What is there still is killed. The job
-// of an attempt, where the state knows it, waits for all nodes; then it has the end that its last attempt has had, or is requeued.
+// A restore of a backup takes the state back in time. Attempts that were started in the time that is taken back are lost. Nodes report
+// them: those that still exist with their hello, and, asked once, those that have ended. Existing ones are killed. The job of a lost
+// attempt, if the state knows it, waits for all nodes; then it gets the end of its last attempt, or is requeued.
 
-// NodeHistory: a node has said which attempts have ended there in the time that a restore has taken back. With its hello, that is all.
+// NodeHistory: a node has reported which attempts have ended there in the time that a restore has taken back. Together with its hello, the
+// report is complete.
 type NodeHistory struct {
 	Node    string
 	History *pb.NodeHistory
 }
 
-// Handle notes it. What a node says of an earlier restore answers nothing. A node that does not remember all of that time has not answered:
-// an administrator decides (setState).
+// Handle notes it. A report on an earlier restore answers nothing. A node that does not remember all of that time has not answered: an
+// administrator decides (setState).
 func (c NodeHistory) Handle(tx *state.Tx) any {
 	old := tx.Node(c.Node)
 	if old == nil || c.History.Restored != tx.View().Restored {
@@ -46,7 +47,7 @@ func (c NodeHistory) Handle(tx *state.Tx) any {
 	return nil
 }
 
-// strangers notes what a node tells of and a restored state does not know. What it runs of that becomes a stray. The log names all.
+// strangers notes the attempts of a node that a restored state does not know. Running ones become strays. The log names all.
 func strangers(tx *state.Tx, node string, steps []*pb.StepReport) {
 	if tx.View().Restored == 0 || tx.Node(node) == nil {
 		return
@@ -77,13 +78,13 @@ func strangers(tx *state.Tx, node string, steps []*pb.StepReport) {
 	}
 }
 
-// takeLost notes with a job the last attempt that was lost of it. Where there is no such job, accounting has what the node knows.
+// takeLost notes the last lost attempt of a job in its record. Where there is no such job, accounting stores the node's report.
 func takeLost(tx *state.Tx, node string, r *pb.StepReport) {
 	j := lostJob(tx, r)
 	if j == nil && tx.Job(r.Key.JobId) == nil && r.Job != nil {
 		tx.Emit(state.AttemptLost{Job: lostRecord(tx, node, r), Node: node})
 	}
-	if j == nil || !state.Active(j) || r.Key.Epoch <= max(j.Epoch, j.MadeSeq) { // of another job that had its id
+	if j == nil || !state.Active(j) || r.Key.Epoch <= max(j.Epoch, j.MadeSeq) { // from another job that had its id
 		return
 	}
 	l := withLost(j.Lost, lostAttempt(tx, node, r))
@@ -100,7 +101,7 @@ func takeLost(tx *state.Tx, node string, r *pb.StepReport) {
 	tx.Emit(state.JobChanged{Job: n, What: "lost an attempt"})
 }
 
-// lostAttempt is what a node knows of an attempt.
+// lostAttempt converts a node's report on an attempt.
 func lostAttempt(tx *state.Tx, node string, r *pb.StepReport) *pb.LostAttempt {
 	l := &pb.LostAttempt{Key: r.Key, Nodes: []string{node}, StartNs: r.StartNs}
 	if r.Phase == pb.StepPhase_STEP_ENDED && r.Exit != nil {
@@ -111,7 +112,7 @@ func lostAttempt(tx *state.Tx, node string, r *pb.StepReport) *pb.LostAttempt {
 	return l
 }
 
-// lostRecord is an attempt of a job that the state does not know, as a node knows it. One that runs there is killed: it has ended now.
+// lostRecord makes the record of a job that the state does not know from a node's report. A running attempt is killed, so it ends now.
 func lostRecord(tx *state.Tx, node string, r *pb.StepReport) *pb.JobRecord {
 	o := proto.CloneOf(r.Job)
 	PlainWords(o)
@@ -141,8 +142,8 @@ func lostText(l *pb.LostAttempt) string {
 		hostlist.FoldSorted(l.GetNodes()))
 }
 
-// lostJob finds the job of an attempt that is lost, nil where the restored state does not know it. Tasks of arrays had records of their own
-// then, and ids which others may have now.
+// lostJob finds the job of a lost attempt, nil where the restored state does not know it. Tasks of arrays may have had records of their
+// own, with ids that other records may have now.
 func lostJob(tx *state.Tx, r *pb.StepReport) *pb.JobRecord {
 	j := tx.Job(r.Key.JobId)
 	if o := r.GetJob(); o.GetArrayJobId() != 0 {
@@ -157,7 +158,7 @@ func lostJob(tx *state.Tx, r *pb.StepReport) *pb.JobRecord {
 	return j
 }
 
-// withLost is what is known of the last attempt of a job with what a node tells of one, l; nil: that is nothing new.
+// withLost merges a node's report l into the known facts about a job's last attempt; nil: l adds nothing.
 func withLost(known, l *pb.LostAttempt) *pb.LostAttempt {
 	if known == nil || l.Key.Epoch > known.Key.Epoch {
 		return l
@@ -176,7 +177,7 @@ func withLost(known, l *pb.LostAttempt) *pb.LostAttempt {
 	return n
 }
 
-// recallLost judges the jobs of which an attempt was lost, once all nodes have been heard and nothing of it is left.
+// recallLost judges the jobs that have lost an attempt, once all nodes have answered and nothing is left of it.
 func recallLost(tx *state.Tx) {
 	ids := tx.LostAttempts()
 	if len(ids) == 0 || len(tx.View().Awaited()) > 0 {
@@ -195,7 +196,7 @@ func recallLost(tx *state.Tx) {
 	}
 }
 
-// recall gives a job that waits what its last attempt came to.
+// recall gives a waiting job the outcome of its last attempt.
 func recall(tx *state.Tx, j *pb.JobRecord) {
 	n := state.CloneJob(j)
 	n.Attempt, n.Epoch, n.StateFlags = max(j.Lost.Key.Attempt, j.Attempt+1), j.Lost.Key.Epoch, 0
@@ -213,7 +214,7 @@ func recall(tx *state.Tx, j *pb.JobRecord) {
 	finish(tx, n)
 }
 
-// runLost has a record be in the attempt that was lost, of which nothing is left, and gives the end that this has had.
+// runLost puts a record into its lost attempt, whose parts have all ended, and returns how that attempt ended.
 func runLost(tx *state.Tx, n *pb.JobRecord) *pb.ExitRecord {
 	l := n.Lost
 	x := &pb.ExitRecord{Verdict: l.Verdict, WaitStatus: l.WaitStatus, Detail: l.Detail, StopReason: l.StopReason}
@@ -238,7 +239,7 @@ func runLost(tx *state.Tx, n *pb.JobRecord) *pb.ExitRecord {
 	return x
 }
 
-// judgeStopped is what becomes of an attempt that ended by an order which the state does not know: what the order was for.
+// judgeStopped returns the verdict on an attempt that was ended by an order which the state does not know: the order's reason decides.
 func judgeStopped(tx *state.Tx, j *pb.JobRecord, x *pb.ExitRecord) (v verdict, known bool) {
 	switch x.StopReason {
 	case pb.StopRequeue, pb.StopRequeueHold, pb.StopSpecialExit, pb.StopProlog, pb.StopPrologSlurmctld, pb.StopLaunch, pb.StopPreempt:

@@ -5,22 +5,21 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// RevokeHost shuts a host out: no certificate that it has been given until now counts any more, nor does a token for it. The reply is
-// Revoked.
+// RevokeHost shuts a host out: its certificates and tokens become invalid. The reply is Revoked.
 type RevokeHost struct {
 	Caller   Caller
 	UserName string
 	Name     string
 }
 
-// Revoked counts what was worth something until then.
+// Revoked counts the certificates and tokens that were valid until then.
 type Revoked struct{ Certificates, Tokens int }
 
-// revokedReason is the reason of a node that was shut out. One that has joined again is used again: that is what it was let in for.
+// revokedReason is the reason of a node that was shut out. When it joins again it returns to service, as it was readmitted for that.
 const revokedReason = "Certificate revoked"
 
-// Handle revokes the certificates that are known, and by name those that are not. The node of that name is down, with all that follows for
-// its jobs: what it does is nobody's to say any more.
+// Handle revokes the known certificates one by one, and unknown ones by the host's name. The node of that name is set DOWN, with all
+// consequences for its jobs: its reports cannot be trusted any more.
 func (c RevokeHost) Handle(tx *state.Tx) any {
 	if !c.Caller.Operator {
 		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may revoke certificates")
@@ -53,7 +52,7 @@ func (c RevokeHost) Handle(tx *state.Tx) any {
 		h.Certificates[i].RevokedNs = tx.NowNS
 	}
 	tx.Emit(state.HostChanged{Host: h, What: "revoked"})
-	for _, t := range tokens { // also those that were used: their answer could be asked for again
+	for _, t := range tokens { // used ones too: their answer could be requested again
 		if t.UsedNs == 0 {
 			out.Tokens++
 		}

@@ -9,25 +9,25 @@ import (
 
 // How the places of MaxJobCount are shared.
 //
-// A user may hold three quarters of the places that all others leave free, so whoever comes finds some: one user alone has at most three
-// quarters of the table, a second one three quarters of the rest, and so on. Root and SlurmUser have a tenth more than MaxJobCount, which
-// nobody else can take: they can always submit what puts things right. A rule by fixed parts (each user so many) was rejected: it
-// either wastes most of the table on a cluster with one busy user, or protects nobody on one with several.
+// A user may hold three quarters of the places that all others leave free, so a newcomer always finds some: one user alone has at most
+// three quarters of the table, a second one three quarters of the rest, and so on. Root and SlurmUser have a tenth more than MaxJobCount,
+// which no other user can take: they can always submit what repairs the situation. Rejected: a fixed part for each user, which either
+// wastes most of the table on a cluster with one busy user, or protects nobody on one with several.
 //
-// Tasks of an array that start get records of their own without being asked about, so one user may hold more than that; of each user no
-// more than the share counts when others are judged.
+// Tasks of an array get records of their own when they start, without a check, so one user may hold more than that. When others are judged,
+// no user counts for more than the share.
 const (
 	shareNum, shareDen = 3, 4
 	reserveDen         = 10 // of MaxJobCount
 	reserveMin         = 16
 )
 
-// scarce is the room on the disk of the state below which jobs that have ended without having run are forgotten at once: four scripts of
+// scarce is the free space on the disk of the state below which jobs that ended without having run are forgotten at once: four scripts of
 // the largest size.
 const scarce = 4 * 4 << 20
 
-// roomFor refuses more records than the controller has room for, or one user may have. Root and SlurmUser have no limit of their own, and
-// for what they do to the jobs of others (operator) the places that are kept for them.
+// roomFor refuses more records than the controller has room for, or one user may have. Root and SlurmUser have no limit of their own; when
+// they act on other users' jobs (operator), they have the reserved places.
 func roomFor(tx *state.Tx, uid uint32, user string, more int, operator bool) *pb.Problem {
 	s := tx.Settings()
 	exempt := uid == 0 || uid == s.SlurmUserUID
@@ -42,12 +42,12 @@ func roomFor(tx *state.Tx, uid uint32, user string, more int, operator bool) *pb
 	return nil
 }
 
-// forNow gives a refusal of roomFor or bytesFor the code upon which commands that submit say that they wait, and try again.
+// forNow turns a refusal of roomFor or bytesFor into one after which submitting commands wait and try again.
 func forNow(p *pb.Problem) *pb.Problem {
 	return pb.NewProblem(pb.CodeQueueFull, "%s", p.Detail).WithHint("%s", p.Hint)
 }
 
-// placeFor is roomFor's part that concerns MaxJobCount.
+// placeFor is the part of roomFor for MaxJobCount.
 func placeFor(tx *state.Tx, uid uint32, user string, more int, operator, exempt bool) *pb.Problem {
 	most := int(tx.Settings().MaxJobCount)
 	own, all := tx.HeldJobs(uid)
@@ -76,10 +76,10 @@ func placeFor(tx *state.Tx, uid uint32, user string, more int, operator, exempt 
 	return nil
 }
 
-// bytesFor refuses what would make a user hold more bytes in the state than SlurmctldParameters=max_user_state allows, or than his share
-// of a disk that is nearly full: three quarters of what he has and there is room for, as with places. Jobs count until they are forgotten:
-// what is written for a job that ends at once is on the disk all the same. Root and SlurmUser are exempt, and what they do to the jobs of
-// others (operator).
+// bytesFor refuses a change with which a user would hold more bytes in the state than SlurmctldParameters=max_user_state allows, or more
+// than a share of a nearly full disk: three quarters of the user's bytes and the free room together, as with places. Jobs count until they
+// are forgotten, because even a job that ends at once is written to the disk. Root and SlurmUser are exempt, also when they act on other
+// users' jobs (operator).
 func bytesFor(tx *state.Tx, uid uint32, user string, more int64, operator bool) *pb.Problem {
 	s := tx.Settings()
 	own := tx.UserBytes(uid)
@@ -106,5 +106,5 @@ func bytesFor(tx *state.Tx, uid uint32, user string, more int64, operator bool) 
 // mebibytes writes a number of bytes for people: "255.9 MiB".
 func mebibytes(n int64) string { return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MiB" }
 
-// share is the part of n places that one user may hold: of few all but the last.
+// share returns the part of n places that one user may hold: of few places all but the last.
 func share(n int) int { return (n*shareNum + shareDen - 1) / shareDen }

@@ -26,8 +26,8 @@ func (b *bench) flood(uid uint32, most int) (n int, p *pb.Problem) {
 	return n, nil
 }
 
-// TestNobodyTakesTheWholeTable: MaxJobCount is far below what one user may have by the limit per user. Whoever comes finds room all the
-// same, and root does in any case; once everything has been cancelled nobody waits for MinJobAge.
+// TestNobodyTakesTheWholeTable: MaxJobCount is far below the limit per user. A new user still finds room, and root always does. Once
+// everything has been cancelled, new jobs do not wait for MinJobAge.
 func TestNobodyTakesTheWholeTable(t *testing.T) {
 	const most = 200
 	b := newBench(t, func(s *state.Settings) { s.MaxJobCount, s.MaxJobsPerUser = most, 20_000 })
@@ -71,7 +71,7 @@ func TestNobodyTakesTheWholeTable(t *testing.T) {
 	}
 }
 
-// TestJobsThatRanKeepTheirPlace until MinJobAge is over, whatever else there is: squeue and scontrol show them as in Slurm.
+// TestJobsThatRanKeepTheirPlace until MinJobAge has passed, however full the table is: squeue and scontrol show them as in Slurm.
 func TestJobsThatRanKeepTheirPlace(t *testing.T) {
 	b := newBench(t, func(s *state.Settings) { s.MaxJobCount = 4 })
 	id := b.submit(&pb.JobSpec{NumTasks: 1})
@@ -90,7 +90,7 @@ func TestJobsThatRanKeepTheirPlace(t *testing.T) {
 	}
 }
 
-// TestRootSplitsArraysOfAFullTable: what an operator does to a user's array needs records, too.
+// TestRootSplitsArraysOfAFullTable: an operator's commands on a user's array need records, too.
 func TestRootSplitsArraysOfAFullTable(t *testing.T) {
 	b := newBench(t, func(s *state.Settings) { s.MaxJobCount = 2 })
 	arr := b.submit(&pb.JobSpec{Array: "0-9"})

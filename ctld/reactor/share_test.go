@@ -104,8 +104,8 @@ func TestResumedJobGetsNobodysCPUs(t *testing.T) {
 	}
 }
 
-// TestSuspendedForArray: what was suspended for a task of an array goes on when that task has ended, or the array is cancelled before it
-// starts, though the name of the array's record has changed.
+// TestSuspendedForArray: a job suspended for an array task resumes when that task has ended or the array is cancelled before it starts,
+// even though the name of the array's record has changed.
 func TestSuspendedForArray(t *testing.T) {
 	for _, started := range []bool{true, false} {
 		b := newBench(t, nil)
@@ -178,8 +178,8 @@ func TestSetOverSubscribe(t *testing.T) {
 	}
 }
 
-// TestRandomSharing: whatever plans ask for, jobs are suspended and end, no core has more owners than all of them allow; bench.do has
-// state.Check look after every step.
+// TestRandomSharing: with any plans, suspensions and ends, no core has more owners than all of them allow; bench.do runs state.Check after
+// every step.
 func TestRandomSharing(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -9,33 +9,33 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// A command on many jobs is carried out in slices: when it has spent its share of the writer's time it answers More instead of its
-// reply, and the loop calls Next for it when the turn of its user comes again. What it has changed by then is committed. Who asked
-// sees one answer, when all is done.
+// A command on many jobs is carried out in slices: when it has spent its share of the writer's time it returns More instead of its reply,
+// and the loop calls Next for it when its user's turn comes again. Its changes up to then are committed. The caller sees one answer, when
+// everything is done.
 //
-// A command is a value, and a slice may be carried out a second time when its commit was refused: so a slice makes the next command
-// and leaves its own as it is.
+// A command is a value, and a slice may run a second time when its commit was refused: so a slice makes the next command and leaves its own
+// unchanged.
 
-// More is the reply of a command that is not done; Next goes on with it.
+// More is the reply of an unfinished command; Next continues it.
 type More struct{ Next Command }
 
-// SliceUnits is the share of one turn that a command may spend, in the units of state.Tx.Spend, before it lets others have theirs. It
-// ends with the record that it was at, so it may spend a little more.
+// SliceUnits is the share of one turn that a command may spend, in the units of state.Tx.Spend, before other users get theirs. The record
+// under way is finished, so a command may spend a little more.
 const SliceUnits = 5000
 
-// maxOutcomeBytes bounds the outcomes that one answer lists; it has to fit into a message, and into memory.
+// maxOutcomeBytes bounds the outcomes in one answer, which has to fit into a message and into memory.
 const maxOutcomeBytes = 2 << 20
 
-// walk goes through the ids of a command.
+// walk iterates over the ids of a command.
 type walk struct {
 	ids   []string
-	at    *application // of ids[0], when an earlier slice began it
+	at    *application // the unfinished work on ids[0]
 	out   Outcomes
 	bytes int
-	left  int // refusals that are not listed
+	left  int // number of refusals that are not listed
 }
 
-// done is the reply when all ids have been dealt with.
+// done returns the reply when all ids have been handled.
 func (w walk) done() Outcomes {
 	if w.left > 0 {
 		w.out.List = append(w.out.List, outcome("", pb.NewProblem(pb.CodeTooLarge, "%d more ids were refused; the reasons are left out",
@@ -44,7 +44,7 @@ func (w walk) done() Outcomes {
 	return w.out
 }
 
-// add lists outcomes, as long as there is room.
+// add lists outcomes while there is room.
 func (w *walk) add(list ...*pb.JobOutcome) {
 	for _, o := range list {
 		size := 64 + len(o.Id) + len(o.GetProblem().GetPhrase()) + len(o.GetProblem().GetDetail()) + len(o.GetProblem().GetHint())
@@ -58,8 +58,8 @@ func (w *walk) add(list ...*pb.JobOutcome) {
 	}
 }
 
-// each deals with one id after another until the share of the turn is spent, and reports whether it came to the end. begin reads an id:
-// either what is to be done, or its outcomes; finish makes outcomes of what was done.
+// each handles one id after another until the share of the turn is spent, and reports whether it reached the end. begin resolves an id: to
+// an application, or to outcomes; finish makes outcomes of an application.
 func (w *walk) each(tx *state.Tx, c Caller, begin func(id string) (*application, []*pb.JobOutcome),
 	verb func(a *application, j *pb.JobRecord) *pb.Problem, finish func(a *application) []*pb.JobOutcome) bool {
 	from := tx.Spent()
@@ -91,24 +91,24 @@ func (w *walk) each(tx *state.Tx, c Caller, begin func(id string) (*application,
 	return true
 }
 
-// application is a verb being applied to the records that one id means, splitting off the tasks of a record that is meant in part. Of a
-// whole array the ended records are passed over while there are active ones.
+// application applies a verb to the records of one id, and splits off tasks where only a part of a record is meant. For a whole array it
+// skips ended records while there are active ones.
 type application struct {
 	target
 	text    string // the id as typed
 	next    int    // of the records
 	list    []*pb.JobOutcome
 	refused bool
-	foreign bool // the records are somebody else's: the first refusal is the outcome
+	foreign bool // another user's records: the first refusal is the outcome
 	active  bool // some records were active when it began
-	// firstNew is the id from which on records did not exist when it began; own are those that it split off itself.
+	// firstNew is the first id that did not exist when it began; own are the records that it split off itself.
 	firstNew uint32
 	own      []uint32
 	slices   int
-	// With a filter: some record was active and to be seen, and the outcomes of those that the filter took.
+	// With a filter: whether some record was active and visible, and the outcomes of those that matched.
 	taken  bool
 	chosen []*pb.JobOutcome
-	ofStep bool // a job that the id means is there, and what is refused is something about its step
+	ofStep bool // the job of the id exists, and the refusal is about its step
 }
 
 func newApplication(tx *state.Tx, c Caller, text string, t target) *application {
@@ -121,11 +121,11 @@ func newApplication(tx *state.Tx, c Caller, text string, t target) *application 
 	return a
 }
 
-// apply deals with one record after another, and reports whether it came to the end before the share was spent.
+// apply handles one record after another, and reports whether it reached the end before the share was spent.
 func (a *application) apply(tx *state.Tx, c Caller, verb func(*application, *pb.JobRecord) *pb.Problem, spent func() bool) bool {
 	if a.foreign {
 		j := a.records[slices.IndexFunc(a.records, func(j *pb.JobRecord) bool { return !c.mayTouch(j) })]
-		a.list = []*pb.JobOutcome{outcome(a.text, verb(a, j))} // each verb refuses in its own words
+		a.list = []*pb.JobOutcome{outcome(a.text, verb(a, j))} // the verb words the refusal
 		return true
 	}
 	a.slices++
@@ -141,7 +141,7 @@ func (a *application) apply(tx *state.Tx, c Caller, verb func(*application, *pb.
 	return true
 }
 
-// one applies the verb to one record, or what is left of it.
+// one applies the verb to one record, or to the rest of it.
 func (a *application) one(tx *state.Tx, c Caller, i int, verb func(*application, *pb.JobRecord) *pb.Problem) {
 	j, part := tx.Job(a.records[i].Id), a.parts[i]
 	tx.Spend(2)
@@ -183,7 +183,7 @@ func (a *application) one(tx *state.Tx, c Caller, i int, verb func(*application,
 	a.list = append(a.list, outcome(id, p))
 }
 
-// follow takes in the tasks that got records of their own, because they started, between the slices.
+// follow adds the tasks that got records of their own, because they started, between the slices.
 func (a *application) follow(tx *state.Tx) {
 	array := a.records[0].ArrayJobId
 	if array == 0 || tx.NextJobID() == a.firstNew {
@@ -199,7 +199,7 @@ func (a *application) follow(tx *state.Tx) {
 	a.firstNew = tx.NextJobID()
 }
 
-// outcomes are those of the id as typed; when some records of an array refuse, each has an outcome of its own, as in Slurm.
+// outcomes returns those of the id as typed; when some records of an array refuse, each has an outcome of its own, as in Slurm.
 func (a *application) outcomes() []*pb.JobOutcome {
 	switch {
 	case a.foreign:
@@ -212,11 +212,11 @@ func (a *application) outcomes() []*pb.JobOutcome {
 	return byTask(a.list)
 }
 
-// maxPieces bounds the separate ranges of tasks in all records of an array: looking for a task may take looking at all of them.
+// maxPieces bounds the separate ranges of tasks in all records of an array, because a search for a task may visit all of them.
 const maxPieces = 2 * jobid.MaxSpans
 
-// mayPart refuses to take tasks out of a record: because of what the verb does, because what is left would be too many pieces, or because
-// each part is a record more, unless they are dropped.
+// mayPart refuses to take tasks out of a record: because of the verb, because the rest would have too many pieces, or because each part
+// needs another record, unless the tasks are dropped.
 func (a *application) mayPart(tx *state.Tx, c Caller, j *pb.JobRecord, part jobid.Set, drops bool) *pb.Problem {
 	if a.refuse != nil {
 		if p := a.refuse(j); p != nil {
@@ -226,7 +226,7 @@ func (a *application) mayPart(tx *state.Tx, c Caller, j *pb.JobRecord, part jobi
 	if !state.Active(j) {
 		return nil
 	}
-	// The rest has at most one piece more for each that is taken out.
+	// Each range that is taken out adds at most one piece to the rest.
 	if n := tx.ArrayCounts(j.ArrayJobId).Pieces + 2*len(part); n > maxPieces {
 		return pb.NewProblem(pb.CodeInvalidArray, "array %d would be split into up to %d separate ranges of tasks, the limit is %d",
 			j.ArrayJobId, n, maxPieces).WithHint("name ranges without a step, or fewer of them")

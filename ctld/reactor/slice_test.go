@@ -12,16 +12,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What a slice may cost: its share, that of what follows from it, and what the record costs that it was at, which may fall into
-// jobid.MaxSpans pieces. A unit is about a microsecond (BenchmarkUnits), so this is far below 50 ms also on a machine that is five times
-// slower.
+// The most that a slice may cost: its share, the share of its consequences, and the record in progress, which may split into jobid.MaxSpans
+// pieces. A unit is about a microsecond (BenchmarkUnits), so this is far below 50 ms even on a machine that is five times slower.
 const (
 	maxSlice      = SliceUnits + SliceUnits/2 + maxPieces/8
 	maxSliceBytes = 16 << 20
 )
 
-// spend carries a command out in slices as the loop does, each a commit of its own, and fails when one costs more than it may: in units,
-// and in memory that is allocated, which is what a cost would show in that nobody has counted.
+// spend carries out a command in slices as the loop does, each with its own commit. It fails if a slice costs too many units or allocates
+// too much memory; the memory would show a cost that the units leave out.
 func (b *bench) spend(t rapid.TB, cmd Command) (reply any, units, slices int) {
 	t.Helper()
 	for {
@@ -74,8 +73,7 @@ func crowded(t *testing.T) *bench {
 	return b
 }
 
-// The finding that this is about: a user without any right on an array names it thousands of times. Whose it is is asked first, and that
-// is all that it costs.
+// A user without rights on an array could name it thousands of times. The owner is checked first, so each name costs no more than that.
 func TestForeignArraysCostNothing(t *testing.T) {
 	b := crowded(t)
 	var ids []string
@@ -100,7 +98,7 @@ func TestForeignArraysCostNothing(t *testing.T) {
 	}
 }
 
-// No request, whatever it lists, takes more than its share of one turn, or memory without bound.
+// No request, however long its lists, takes more than its share of a turn, or unbounded memory.
 func TestNoRequestCostsMoreThanItsShare(t *testing.T) {
 	full := crowded(t)
 	rapid.Check(t, func(t *rapid.T) {

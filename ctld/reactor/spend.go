@@ -6,16 +6,15 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// PastRead: accounting was asked what has been used of budgets.
+// PastRead: accounting has reported the past use of budgets.
 type PastRead struct{ Past *state.Past }
 
-// Handle notes it.
 func (c PastRead) Handle(tx *state.Tx) any {
 	tx.Emit(state.PastRead{Past: c.Past})
 	return nil
 }
 
-// overspent ends the jobs that run although a budget of theirs is used up, as at their time limit.
+// overspent ends running jobs whose budget is used up, as at their time limit.
 func overspent(tx *state.Tx) {
 	nowS := tx.NowNS / 1e9
 	if !limit.Exhausted(tx.View(), nowS) {

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// takeStepReport takes in what a node says of a step that has a record: its end frees the step's share, and leaves the job where it is.
+// takeStepReport handles a node's report on a step that has a record: its end frees the step's share, and does not affect the job.
 func takeStepReport(tx *state.Tx, j *pb.JobRecord, node string, r *pb.StepReport) {
 	s := tx.Steps(j.Id).Get(r.Key.Step)
 	if s == nil || s.Attempt != r.Key.Attempt || state.StepOn(s, node) == nil || r.Exit == nil {
@@ -31,8 +31,8 @@ func takeStepReport(tx *state.Tx, j *pb.JobRecord, node string, r *pb.StepReport
 	}
 }
 
-// stepsGone ends the steps that a job has on a node which it leaves, and gives the highest exit status of those that end with that. It is
-// for nodes that fail: others have reported the end of the steps before.
+// stepsGone ends the steps that a job has on a node which it leaves, and returns the highest exit status of the steps that this ends. It is
+// for failed nodes: others have reported the end of the steps before.
 func stepsGone(tx *state.Tx, j *pb.JobRecord, node string, x *pb.ExitRecord) (status uint32) {
 	for _, s := range tx.Steps(j.Id).Live() {
 		if s.Attempt == j.Attempt && state.StepOn(s, node) != nil {
@@ -46,8 +46,8 @@ func stepsGone(tx *state.Tx, j *pb.JobRecord, node string, x *pb.ExitRecord) (st
 	return status
 }
 
-// leaveStep records that nothing of a step is left on a node, and ends it when that was the last. It gives the exit status of a step that
-// has ended.
+// leaveStep records that nothing of a step is left on a node, and ends the step when that was the last one. It returns the exit status of a
+// step that has ended.
 func leaveStep(tx *state.Tx, j *pb.JobRecord, s *pb.StepRecord, node string, x *pb.ExitRecord) (status uint32) {
 	n := state.CloneStep(s)
 	n.Nodes = slices.Clone(s.Nodes)
@@ -71,7 +71,7 @@ func leaveStep(tx *state.Tx, j *pb.JobRecord, s *pb.StepRecord, node string, x *
 	}
 	n.StateFlags |= pb.JobCompleting
 	if left {
-		if x.Verdict == pb.VerdictLost && n.StopReason == "" && !s.Spec.GetNoKill() { // the others end with it
+		if x.Verdict == pb.VerdictLost && n.StopReason == "" && !s.Spec.GetNoKill() { // the other nodes end it too
 			n.StopReason, n.Reason = pb.StopNodeFail, cmp.Or(n.Reason, x.Detail)
 		}
 		tx.Emit(state.StepChanged{Step: n, What: "gone from a node"})
@@ -90,7 +90,7 @@ func leaveStep(tx *state.Tx, j *pb.JobRecord, s *pb.StepRecord, node string, x *
 	return n.ExitStatus
 }
 
-// usageOf is what a step has used on a node.
+// usageOf returns a step's use of resources on a node.
 func usageOf(x *pb.ExitRecord) *pb.StepUsage {
 	u := &pb.StepUsage{CpuUsecUser: x.CpuUsecUser, CpuUsecSystem: x.CpuUsecSystem, MaxRssKib: x.MaxRssKib}
 	if x.Usage != nil {
@@ -100,11 +100,11 @@ func usageOf(x *pb.ExitRecord) *pb.StepUsage {
 	return u
 }
 
-// judgeStep is the state of a step that ends on a node as the record says.
+// judgeStep returns the state of a step that ends on a node with this exit record.
 func judgeStep(s *pb.StepRecord, x *pb.ExitRecord) pb.JobState {
 	switch x.Verdict {
 	case pb.VerdictTimeout:
-		if s.LimitNs == 0 { // that of its job
+		if s.LimitNs == 0 { // the job's limit
 			return pb.JobState_JOB_CANCELLED
 		}
 		return pb.JobState_JOB_TIMEOUT
@@ -112,20 +112,20 @@ func judgeStep(s *pb.StepRecord, x *pb.ExitRecord) pb.JobState {
 		return pb.JobState_JOB_OUT_OF_MEMORY
 	case pb.VerdictLost, pb.VerdictNodeFailed:
 		return pb.JobState_JOB_NODE_FAIL
-	case pb.VerdictCancelled, pb.VerdictSignaled: // Slurm ends a step of which a task was killed, and shows it so
+	case pb.VerdictCancelled, pb.VerdictSignaled: // Slurm ends a step when a task was killed, and shows that state
 		return pb.JobState_JOB_CANCELLED
 	case pb.VerdictExited:
 		if x.WaitStatus == 0 && !x.StoppedOnOrder {
 			return pb.JobState_JOB_COMPLETED
 		}
 	}
-	if x.StoppedOnOrder { // with its job, or because srun has gone
+	if x.StoppedOnOrder { // with its job, or because srun is gone
 		return pb.JobState_JOB_CANCELLED
 	}
 	return pb.JobState_JOB_FAILED
 }
 
-// verdictRank orders the states of a step on its nodes: that of the step is the worst of them.
+// verdictRank orders the states of a step on its nodes: the step gets the worst one.
 var verdictRank = map[pb.JobState]int{pb.JobState_JOB_COMPLETED: 1, pb.JobState_JOB_FAILED: 2, pb.JobState_JOB_CANCELLED: 3,
 	pb.JobState_JOB_TIMEOUT: 4, pb.JobState_JOB_NODE_FAIL: 5, pb.JobState_JOB_OUT_OF_MEMORY: 6}
 

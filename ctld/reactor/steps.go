@@ -8,14 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StepReports is what a node says of its steps. Reports of attempts that are no longer the job's are ignored: the dispatcher
-// tells the node to end and forget them.
+// StepReports are a node's reports on its steps. Reports of attempts that are no longer the job's are ignored: the dispatcher tells the
+// node to end and forget them.
 type StepReports struct {
 	Node  string
 	Steps []*pb.StepReport
 }
 
-// Handle takes each report in.
 func (c StepReports) Handle(tx *state.Tx) any {
 	for _, r := range c.Steps {
 		takeReport(tx, c.Node, r)
@@ -49,8 +48,8 @@ func takeReport(tx *state.Tx, node string, r *pb.StepReport) {
 // killFailed is the reason that Slurm gives a node on which processes survive SIGKILL for UnkillableStepTimeout.
 const killFailed = "Kill task failed"
 
-// unkillable takes such a node out of use. The job goes on completing there. The report comes again with every change and every new
-// stream: a node that is drained already is left alone.
+// unkillable drains such a node. The job stays completing there. The report is repeated with every change and every new stream, so a node
+// that is already drained is left alone.
 func unkillable(tx *state.Tx, j *pb.JobRecord, node string, x *pb.ExitRecord) {
 	if n := tx.Node(node); n == nil || n.StateFlags&pb.NodeDrain != 0 {
 		return
@@ -61,8 +60,8 @@ func unkillable(tx *state.Tx, j *pb.JobRecord, node string, x *pb.ExitRecord) {
 	tx.Emit(state.JobChanged{Job: n, What: "cannot be killed"})
 }
 
-// sameEpoch: the report is of the attempt that the job is in. A node that can no longer read what it was given (its disk lost it in
-// a power cut) reports the step as lost, with epoch 0: job and attempt tell which, and it must not be started again.
+// sameEpoch reports whether the report is about the job's present attempt. A node that can no longer read its records (its disk lost them
+// in a power cut) reports the step as lost, with epoch 0: job and attempt identify it, and it must not be started again.
 func sameEpoch(j *pb.JobRecord, r *pb.StepReport) bool {
 	return r.Key.Epoch == j.Epoch || r.Key.Epoch == 0 && r.GetExit().GetVerdict() == pb.VerdictLost
 }
@@ -113,9 +112,9 @@ func decide(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
 	if node != n.BatchHost {
 		n.FailedNode = node
 	}
-	// What only holds a node ends by itself at its time limit alone.
+	// An extern step only ends by itself at its time limit.
 	if x.Verdict == pb.VerdictExited && state.HolderOn(n, node) == pb.ExternStep {
-		if x.Verdict = pb.VerdictTimeout; x.StoppedOnOrder { // one that a restore of a backup has lost
+		if x.Verdict = pb.VerdictTimeout; x.StoppedOnOrder { // from an attempt that a restore of a backup has lost
 			x.Verdict = pb.VerdictCancelled
 		}
 	}
@@ -124,7 +123,7 @@ func decide(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
 	n.ExitStatus = v.status
 	n.Reason, n.ReasonDetail = v.reason, x.Detail
 	if v.reason == pb.ReasonLaunchFailure && x.Detail != "" {
-		n.SystemComment = joinText(n.SystemComment, x.Detail) // stays with the job in accounting
+		n.SystemComment = joinText(n.SystemComment, x.Detail) // kept in accounting
 	}
 	n.StateFlags |= pb.JobCompleting
 	n.EndNs = x.EndNs
@@ -136,7 +135,7 @@ func decide(tx *state.Tx, n *pb.JobRecord, node string, x *pb.ExitRecord) {
 	}
 }
 
-// stoppedStatus is what the exit status shows of a job that was told to stop: the signal that ended it, as Slurm prints 0:15.
+// stoppedStatus returns the exit status shown for a job that was told to stop: the signal that ended it, as Slurm prints 0:15.
 func stoppedStatus(n *pb.JobRecord, x *pb.ExitRecord) uint32 {
 	if x.WaitStatus&0x7f != 0 || n.StopReason == pb.StopCancel {
 		return uint32(unix.SIGTERM)
@@ -200,14 +199,14 @@ func judge(tx *state.Tx, j *pb.JobRecord, x *pb.ExitRecord) verdict {
 	return verdict{pb.JobState_JOB_FAILED, pb.StopDone, pb.ReasonLaunchFailure, max(x.WaitStatus, 1<<8)}
 }
 
-// settle ends the attempt once nothing is left of it on any node: the terminal record, or back into the queue.
+// settle ends the attempt once nothing is left of it on any node: with the terminal record, or by requeueing.
 func settle(tx *state.Tx, j *pb.JobRecord) {
 	if !state.Live(j) && !tx.Settings().EpilogSlurmctld {
 		finish(tx, j)
 	}
 }
 
-// finish ends an attempt of which nothing is left, and whose EpilogSlurmctld has run.
+// finish ends an attempt when all its parts have ended and its EpilogSlurmctld has run.
 func finish(tx *state.Tx, j *pb.JobRecord) {
 	if pb.Requeues(j.StopReason) && j.StopState == pb.JobState_JOB_PENDING {
 		backToQueue(tx, j)
@@ -219,7 +218,7 @@ func finish(tx *state.Tx, j *pb.JobRecord) {
 	tx.Emit(state.JobEnded{Job: n})
 }
 
-// signalWord is the name Slurm's reason gives a signal: strsignal(3) without spaces.
+// signalWord returns the name of a signal in Slurm's reasons: strsignal(3) without spaces.
 func signalWord(s unix.Signal) string {
 	if w, ok := signalWords[s]; ok {
 		return w

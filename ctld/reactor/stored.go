@@ -2,13 +2,13 @@ package reactor
 
 import "github.com/sluice-hpc/sluice/ctld/state"
 
-// Stored is what accounting says when it has attempts of the outbox on disk, or steps.
+// Stored: accounting has attempts or steps of the outbox on disk.
 type Stored struct {
 	Attempts []state.Attempt
 	Steps    []state.StepKey
 }
 
-// Handle takes them out of the outbox.
+// Handle removes them from the outbox.
 func (c Stored) Handle(tx *state.Tx) any {
 	if len(c.Attempts) > 0 {
 		tx.Emit(state.AttemptsStored{Attempts: c.Attempts})

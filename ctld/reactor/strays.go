@@ -7,12 +7,12 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// A node that is declared DOWN gives up its jobs, and may be alive all the same: cut off, or set DOWN by hand. What it still runs are
-// strays. They are named in its record until the node has said of each that it is gone, or has been rebooted, and nothing new starts
-// on it before: it would share CPUs, memory and devices with them. The dispatcher orders them killed, and the node answers such an
-// order even for what it does not have (agent.Reconcile).
+// A node that is declared DOWN loses its jobs but may be alive: cut off, or set DOWN by hand. Attempts that may still run there are strays.
+// Its record names them until the node has reported each of them gone, or has rebooted. Nothing new starts on it before, because it would
+// share CPUs, memory and devices with them. The dispatcher orders them killed, and the node answers such an order even for attempts that it
+// does not have (agent.Reconcile).
 
-// withStrays are a node's strays with what it may still run of its jobs.
+// withStrays returns a node's strays together with the attempts of its jobs that it may still run.
 func withStrays(tx *state.Tx, n *state.Node) []*pb.StepKey {
 	out := slices.Clone(n.Strays)
 	for _, id := range n.Jobs {
@@ -30,7 +30,7 @@ func withStrays(tx *state.Tx, n *state.Node) []*pb.StepKey {
 	return out
 }
 
-// straysGone takes off the list what the node reports as ended. A report with epoch 0 is of what the node can no longer read.
+// straysGone removes the strays that the node reports as ended. A report with epoch 0 is about an attempt that the node can no longer read.
 func straysGone(tx *state.Tx, node string, steps []*pb.StepReport) {
 	old := tx.Node(node)
 	if old == nil || len(old.Strays) == 0 {

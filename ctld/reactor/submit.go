@@ -7,14 +7,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Submit makes a job of a record that admit has checked and completed; id, times and priority are still to be filled.
+// Submit makes a job of a record that admit has checked and completed; it fills in id, times and priority.
 type Submit struct {
 	Job   *pb.JobRecord
 	Texts state.Texts
-	// Layout is that of the view on which the job was admitted. Where it is not the present one any more, the job is judged again.
+	// Layout is that of the view on which the job was admitted. If it has changed, the job is judged again.
 	Layout uint64
 	Ends   Ends // of jobs that the dependency names
-	// hasRoom: the command that makes the job has asked for room for all that it makes.
+	// hasRoom: the command that makes the job has already reserved room for all its records.
 	hasRoom bool
 }
 
@@ -24,7 +24,7 @@ type Submitted struct {
 	Seq uint64
 }
 
-// Handle accepts the job, or returns the id it was given when the same request came before.
+// Handle accepts the job, or returns the id that the same request got before.
 func (c Submit) Handle(tx *state.Tx) any {
 	if id := tx.JobByRequest(c.Job.RequestId); id != 0 {
 		return Submitted{ID: id, Seq: tx.Seq}
@@ -84,15 +84,14 @@ func (c Submit) Handle(tx *state.Tx) any {
 	return Submitted{ID: j.Id, Seq: tx.Seq}
 }
 
-// FindRequest asks for the job that a request id made. The reply is Submitted, with id 0 when there is none.
+// FindRequest looks up the job that a request id made. The reply is Submitted, with id 0 when there is none.
 type FindRequest struct{ RequestID string }
 
-// Handle looks it up.
 func (c FindRequest) Handle(tx *state.Tx) any {
 	return Submitted{ID: tx.JobByRequest(c.RequestID), Seq: tx.Seq}
 }
 
-// topPriority is where priority/basic begins to count down, one for each job, as Slurm's does.
+// topPriority is the value from which priority/basic counts down, one for each job, as Slurm does.
 const topPriority = 4294901760
 
 func submitPriority(tx *state.Tx, j *pb.JobRecord) uint32 {
@@ -105,8 +104,8 @@ func submitPriority(tx *state.Tx, j *pb.JobRecord) uint32 {
 	return 1
 }
 
-// Deadline refuses a job that could not end by its deadline whenever it started: it begins too late, or needs more time (--time-min). Of
-// an update the beginning is not looked at, as in Slurm: the job is then given up with the reason DeadLine.
+// Deadline refuses a job that could not end by its deadline whenever it started: it begins too late, or needs more time (--time-min). It
+// ignores the begin time of an update, as Slurm does: the job is then given up with the reason DeadLine.
 func Deadline(nowNS int64, s *pb.JobSpec, begin int64) *pb.Problem {
 	d := s.DeadlineNs
 	switch {

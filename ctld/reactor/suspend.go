@@ -19,7 +19,7 @@ func suspend(tx *state.Tx, c Caller, j *pb.JobRecord, stop bool) *pb.Problem {
 	case !state.Active(j) || j.StopReason != "":
 		return pb.NewProblem(pb.CodeAlreadyDone, "job %s is %s", state.JobName(j), state.StateName(j))
 	case stop && j.State == pb.JobState_JOB_SUSPENDED:
-		return nil // it is what was asked for
+		return nil // already done
 	case !stop && j.State == pb.JobState_JOB_RUNNING:
 		return pb.NewProblem(pb.CodeNotSuspended, "job %s is %s", state.JobName(j), state.StateName(j))
 	case j.State != want:
@@ -29,7 +29,7 @@ func suspend(tx *state.Tx, c Caller, j *pb.JobRecord, stop bool) *pb.Problem {
 		pause(tx, state.CloneJob(j), verb)
 	} else {
 		n := state.CloneJob(j)
-		if n.PreemptedBy != "" { // an operator's word: it waits for nobody any more, and can be preempted again
+		if n.PreemptedBy != "" { // an operator decided: it waits for no other job any more, and can be preempted again
 			n.PreemptedBy, n.ReasonDetail = "", ""
 		}
 		goOn(tx, n, verb)
@@ -37,8 +37,7 @@ func suspend(tx *state.Tx, c Caller, j *pb.JobRecord, stop bool) *pb.Problem {
 	return nil
 }
 
-// pause suspends a job, n being a copy of its record: its CPUs are others' to have (squeue(1), SUSPENDED), its memory and devices are
-// not.
+// pause suspends a job; n is a copy of its record. Other jobs may use its CPUs (squeue(1), SUSPENDED), but not its memory and devices.
 func pause(tx *state.Tx, n *pb.JobRecord, why string) {
 	n.State = pb.JobState_JOB_SUSPENDED
 	n.PreSuspendNs += max(0, tx.NowNS-max(n.SuspendNs, n.StartNs))
@@ -47,7 +46,7 @@ func pause(tx *state.Tx, n *pb.JobRecord, why string) {
 	tx.Emit(state.JobSuspended{Job: n, Why: why})
 }
 
-// goOn resumes a suspended job, n being a copy of its record.
+// goOn resumes a suspended job; n is a copy of its record.
 func goOn(tx *state.Tx, n *pb.JobRecord, why string) {
 	n.State = pb.JobState_JOB_RUNNING
 	slept := max(0, tx.NowNS-n.SuspendNs)

@@ -7,11 +7,11 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// throttle gives all records of an array one limit of tasks that run at a time, ascending and in slices; also those that have ended, which
-// may be requeued. The first record has it from the beginning: where it has another, a later command has set that, and goes on.
+// throttle sets the throttle of an array in all its records, ascending and in slices; ended records are included, because they may be
+// requeued. The first record has the new value from the beginning: if it has another, a later command has set that and continues.
 type throttle struct {
 	array, limit uint32
-	at           uint32 // records below have it
+	at           uint32 // records below are done
 	done         bool
 }
 
@@ -35,7 +35,7 @@ func (t *throttle) goOn(tx *state.Tx, spent func() bool) {
 		return
 	}
 	from, _ := slices.BinarySearch(ids, t.at)
-	for _, id := range ids[from:] { // a record that is split off meanwhile comes after that which it was part of
+	for _, id := range ids[from:] { // a record that is split off meanwhile follows the one it was part of
 		if spent() {
 			return
 		}
@@ -59,7 +59,7 @@ func (t *throttle) give(tx *state.Tx, id uint32) {
 	tx.Emit(state.JobChanged{Job: n, What: "throttle"})
 }
 
-// throttleAll goes on with each, and reports whether all are done.
+// throttleAll continues each throttle, and reports whether all are done.
 func throttleAll(tx *state.Tx, all []throttle, spent func() bool) bool {
 	for i := range all {
 		if all[i].done {
@@ -75,7 +75,7 @@ func throttleAll(tx *state.Tx, all []throttle, spent func() bool) bool {
 	return true
 }
 
-// finishThrottle goes on with an array whose records differ: all get the limit of the first. It reports whether there was one.
+// finishThrottle continues an array whose records differ: all get the throttle of the first. It reports whether there was one.
 func finishThrottle(tx *state.Tx) bool {
 	o, ok := tx.NextThrottle()
 	if !ok {
@@ -86,14 +86,14 @@ func finishThrottle(tx *state.Tx) bool {
 		return true
 	}
 	t := throttle{array: o.Array, limit: tx.Job(ids[0]).ArrayThrottle, at: o.At}
-	until := tx.Spent() + len(ids)/16 + FollowUnits // what looking for them costs comes on top, or a long array would never end
+	until := tx.Spent() + len(ids)/16 + FollowUnits // the search comes on top, or a long array would never end
 	if t.goOn(tx, func() bool { return tx.Spent() >= until }); !t.done {
 		tx.OweThrottle(state.OwedThrottle{Array: t.array, At: t.at})
 	}
 	return true
 }
 
-// setThrottle changes how many tasks of an array may run at a time; 0 = all. It is the array's, whichever task is named.
+// setThrottle changes how many tasks of an array may run at a time; 0 = all. It applies to the whole array, whichever task is named.
 func setThrottle(e *jobEdit, key, value string) *pb.Problem {
 	if e.job.ArrayJobId == 0 {
 		return pb.NewProblem(pb.CodeNotSupported, "job %d is not an array", e.job.Id)

@@ -10,14 +10,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Tick is what time alone does; the loop sends one every second.
+// Tick applies the passing of time; the loop sends one every second.
 type Tick struct {
-	Purge bool // look for jobs to forget, too (a walk over all jobs)
-	// Unstored are the jobs that accounting has not stored as they are now: forgotten, they go into the outbox.
+	Purge bool // also look for jobs to forget (a walk over all jobs)
+	// Unstored are the jobs whose present record accounting has not stored: when forgotten, they go into the outbox.
 	Unstored map[uint32]struct{}
 }
 
-// requestMemoryNS is how long the controller remembers a request id at least, so that a client's retry finds its job.
+// requestMemoryNS is the least time for which the controller remembers a request id, so that a client's retry finds its job.
 const requestMemoryNS = state.RequestMemoryNS
 
 // purgeAtOnce bounds the jobs forgotten in one commit.
@@ -48,7 +48,7 @@ func (c Tick) Handle(tx *state.Tx) any {
 	return nil
 }
 
-// silent marks a node that has been without a link: not responding after a third of SlurmdTimeout, DOWN after all of it.
+// silent marks a node without a link: not responding after a third of SlurmdTimeout, DOWN after all of it.
 func silent(tx *state.Tx, n *state.Node, timeoutNS int64) {
 	if n.LinkUp || n.StateFlags&(pb.NodeRebootIssued|state.PowerFlags) != 0 || n.State == pb.NodeState_NODE_DOWN ||
 		n.State == pb.NodeState_NODE_FUTURE {
@@ -72,16 +72,16 @@ func silent(tx *state.Tx, n *state.Node, timeoutNS int64) {
 	}
 }
 
-// purge forgets jobs that ended MinJobAge ago. Those that never ran do not have to wait for that while there are more records than
-// MaxJobCount: they are not counted, and would otherwise grow without bound. On a disk that is nearly full they wait for nothing. A job
-// stays while a long dependency names it in a condition that has been met; the record that has it is weighed for the next purge.
+// purge forgets jobs that ended MinJobAge ago. Jobs that never ran are forgotten earlier while there are more records than MaxJobCount,
+// because they do not count towards it and would otherwise grow without bound; on a nearly full disk they are forgotten at once. A job
+// stays while a long dependency names it in a condition that has been met; the record with the dependency is weighed for the next purge.
 func purge(tx *state.Tx, unstored map[uint32]struct{}) {
 	left := purgeAtOnce
 	minAgeNS := int64(tx.Settings().MinJobAgeS) * 1e9
 	crowded := tx.Settings().MaxJobCount > 0 && tx.Jobs().Len() > int(tx.Settings().MaxJobCount)
 	short := tx.Room < scarce
 	namedBy := tx.Unweighed()
-	looks, kept := map[uint32]bool{}, uint32(0) // records that still name jobs that are due, and one of these
+	looks, kept := map[uint32]bool{}, uint32(0) // records that still name due jobs, and one of these jobs
 	aged := func(j *pb.JobRecord) bool {
 		ago := tx.EndedAgo(j)
 		return short && j.Attempt == 0 || (ago >= minAgeNS || crowded && j.Attempt == 0) && ago+j.EndNs-j.SubmitNs >= requestMemoryNS
@@ -134,13 +134,13 @@ func purge(tx *state.Tx, unstored map[uint32]struct{}) {
 	}
 }
 
-// owedTo reports whether records that wait for a job have still to learn how it ended.
+// owedTo reports whether records that wait for a job have not yet learned how it ended.
 func owedTo(tx *state.Tx, j *pb.JobRecord) bool {
 	return tx.Owes(state.Source{}) || tx.Owes(state.Source{Job: j.Id}) || j.ArrayJobId != 0 && tx.Owes(state.Source{Job: j.ArrayJobId})
 }
 
-// nodeless is a node on which a job runs and which is not there any more: it was taken out of slurm.conf while no controller ran; one
-// that runs refuses to. "" = none.
+// nodeless returns a node of a running job that no longer exists; "" = none. It was removed from slurm.conf while no controller ran; a
+// running controller refuses that.
 func nodeless(tx *state.Tx, j *pb.JobRecord) string {
 	for _, a := range j.GetAlloc() {
 		if !a.Ended && tx.Node(a.Node) == nil {

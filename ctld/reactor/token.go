@@ -15,10 +15,10 @@ import (
 
 // Bounds of join tokens.
 const (
-	maxTokens   = 1000 // that could be used, or not long ago could have been
+	maxTokens   = 1000 // valid ones, and those of the last tokenMemory
 	minTokenTTL = 10 * time.Second
 	maxTokenTTL = 7 * 24 * time.Hour
-	// tokenMemory is how long a token that is worth nothing any more is remembered, so that whoever tries it is told what became of it.
+	// tokenMemory is the time for which an invalid token is remembered, so that its user learns why it is invalid.
 	tokenMemory = 24 * time.Hour
 	maxHostName = 255
 )
@@ -26,11 +26,11 @@ const (
 // CreateToken makes a token with which a host may join once. The reply is the *pb.TokenRecord.
 type CreateToken struct {
 	Caller  Caller
-	Token   *pb.TokenRecord // without the time
-	AnyNode bool            // a node may be one that is not in the configuration
+	Token   *pb.TokenRecord // without creation time
+	AnyNode bool            // the token may be for a node that is not configured
 }
 
-// Handle checks whom the token is for, and forgets old tokens.
+// Handle checks the host of the token, and forgets old tokens.
 func (c CreateToken) Handle(tx *state.Tx) any {
 	if p := c.check(tx); p != nil {
 		return p
@@ -87,7 +87,7 @@ func (c CreateToken) check(tx *state.Tx) *pb.Problem {
 	return nil
 }
 
-// hostName refuses what is no name of a host.
+// hostName refuses an invalid host name.
 func hostName(name string) *pb.Problem {
 	odd := func(r rune) bool {
 		return !unicode.IsGraphic(r) || r == ' ' || r == '/' || r == unicode.ReplacementChar
@@ -99,7 +99,7 @@ func hostName(name string) *pb.Problem {
 	return nil
 }
 
-// What becomes of a token.
+// States of a token.
 const (
 	TokenValid   = "valid"
 	TokenUsed    = "used"
@@ -107,7 +107,7 @@ const (
 	TokenRevoked = "revoked"
 )
 
-// TokenState says what a token is worth now.
+// TokenState returns the current state of a token.
 func TokenState(t *pb.TokenRecord, nowNS int64) string {
 	switch {
 	case t.Revoked:
@@ -120,8 +120,8 @@ func TokenState(t *pb.TokenRecord, nowNS int64) string {
 	return TokenValid
 }
 
-// JudgeToken says why a token does not let this host in with this key; nil: it does. A token that was used may be used again for the same
-// key while it has not expired, because the answer may have been lost. Who does not know the secret learns nothing about the token.
+// JudgeToken returns the reason why a token does not admit this host with this key; nil: it does. A used token may be used again for the
+// same key until it expires, because the answer may have been lost. A client without the secret learns nothing about the token.
 func JudgeToken(t *pb.TokenRecord, secretHash []byte, node, role string, keyHash []byte, nowNS int64) *pb.Problem {
 	refuse := func(format string, args ...any) *pb.Problem {
 		return pb.NewProblem(pb.CodeAccessDenied, format, args...).

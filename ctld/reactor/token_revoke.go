@@ -5,13 +5,13 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// RevokeToken makes a join token worthless. The reply is the *pb.TokenRecord.
+// RevokeToken invalidates a join token. The reply is the *pb.TokenRecord.
 type RevokeToken struct {
 	Caller Caller
 	ID     string
 }
 
-// Handle refuses a token that is worth nothing any more: whoever revokes one that was used wants to know that it was.
+// Handle refuses a token that is already invalid: an administrator who revokes a used token needs to know that it was used.
 func (c RevokeToken) Handle(tx *state.Tx) any {
 	if !c.Caller.Operator {
 		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may revoke join tokens")

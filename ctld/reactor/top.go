@@ -9,9 +9,9 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// top puts a pending job before the others of its user in its partitions (scontrol(1), top): its nice value falls by as much as it
-// has to rise, and that is spread over the others, so that a user gains nothing over other users. Users may not, since no
-// cluster of ours has SchedulerParameters=enable_user_top.
+// top moves a pending job before the others of its user in its partitions (scontrol(1), top): it lowers the job's nice value as far as
+// needed, and spreads the difference over the others, so that a user gains nothing over other users. Users may not do so, because
+// SchedulerParameters=enable_user_top is not supported.
 func top(tx *state.Tx, c Caller, j *pb.JobRecord) *pb.Problem {
 	switch {
 	case !c.Operator:
@@ -32,7 +32,7 @@ func top(tx *state.Tx, c Caller, j *pb.JobRecord) *pb.Problem {
 	share := (rise + int64(len(rivals)) - 1) / int64(len(rivals))
 	for _, r := range rivals {
 		fall := share
-		if int64(r.Priority)-fall >= max(int64(best), int64(j.Priority)) { // would still stand beside it
+		if int64(r.Priority)-fall >= max(int64(best), int64(j.Priority)) { // it would not fall below j's
 			fall++
 		}
 		if fall > 0 {
@@ -42,7 +42,7 @@ func top(tx *state.Tx, c Caller, j *pb.JobRecord) *pb.Problem {
 	return nil
 }
 
-// rivalsOf are the other jobs of the same user that wait, unheld, for one of the same partitions.
+// rivalsOf returns the other pending, unheld jobs of the same user in any of the same partitions.
 func rivalsOf(tx *state.Tx, j *pb.JobRecord) (list []*pb.JobRecord) {
 	mine := strings.Split(convert.PartitionList(tx.View(), j.Spec), ",")
 	for o := range tx.Jobs().All() {
@@ -58,7 +58,7 @@ func rivalsOf(tx *state.Tx, j *pb.JobRecord) (list []*pb.JobRecord) {
 // maxNice bounds nice values (sbatch(1)).
 const maxNice = 2147483645
 
-// shift makes a job nicer by so much, and its priority smaller at once: where it is computed, it is computed again from the nice value.
+// shift raises a job's nice value by by and lowers its priority at once; a computed priority is recomputed from the nice value.
 func shift(tx *state.Tx, j *pb.JobRecord, by int64) {
 	if by == 0 {
 		return

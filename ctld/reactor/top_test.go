@@ -7,7 +7,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestTop: the job stands before those of its user and nobody else's, and what it gains the others lose.
+// TestTop: the job moves ahead of the other jobs of its user only, which lose the priority that it gains.
 func TestTop(t *testing.T) {
 	b := newBench(t, func(s *state.Settings) { s.PriorityBasic = true })
 	for _, uid := range []uint32{1000, 1000, 1001, 1000} {

@@ -21,13 +21,13 @@ type UpdateJob struct {
 	Set    []*pb.KeyValue
 	Ends   Ends // of jobs that a dependency names
 
-	walk   *walk // of an earlier slice, and how many conditions may still be looked at for cycles
+	walk   *walk // the rest of an earlier slice, and the number of conditions that the search for cycles may still visit
 	cycles int
-	// throttles are the arrays whose limit of tasks this command has set; each once, however many of its records are named.
+	// throttles are the arrays whose throttle this command has set, each once, however many of its records are named.
 	throttles []throttle
 }
 
-// Handle changes each job, or says per job why not.
+// Handle changes each job, or gives the reason why not.
 func (c UpdateJob) Handle(tx *state.Tx) any {
 	w, cycles := walk{ids: c.IDs}, maxCycleWalk
 	if c.walk != nil {
@@ -56,7 +56,7 @@ func (c UpdateJob) Handle(tx *state.Tx) any {
 	return w.done()
 }
 
-// What an update of one record costs the writer beside what it emits: the checks of its texts, and admitting it again.
+// The cost of an update of one record beside its events: the checks of its texts, and admitting it again.
 const (
 	unitsOfEdit   = 20
 	unitsOfSettle = 80
@@ -69,9 +69,9 @@ type jobEdit struct {
 	job     *pb.JobRecord // a clone with a specification of its own
 	pending bool
 	readmit bool
-	// throttled: the limit of the whole array changed
+	// throttled: the throttle of the whole array changed
 	throttled bool
-	walk      *int // how many conditions may still be looked at for cycles
+	walk      *int // conditions that the search for cycles may still visit
 	ends      Ends
 }
 
@@ -91,7 +91,7 @@ func (c *UpdateJob) one(tx *state.Tx, j *pb.JobRecord, walk *int) *pb.Problem {
 		}
 	}
 	already := e.throttled && slices.ContainsFunc(c.throttles, func(t throttle) bool { return t.array == j.ArrayJobId })
-	if already { // and perhaps somebody else has set another since
+	if already { // possibly another client has set another one since
 		e.job.ArrayThrottle = j.ArrayThrottle
 		rethrottle(e.job)
 	}
@@ -135,7 +135,7 @@ func (e *jobEdit) onlyPending(key string) *pb.Problem {
 	return pb.NewProblem(pb.CodeNotPending, "%s of job %d can only be changed while it is pending", key, e.job.Id)
 }
 
-// operators refuses what an ordinary user may not set.
+// operators refuses keys that an ordinary user may not set.
 func (e *jobEdit) operators(key string) *pb.Problem {
 	if e.caller.Operator {
 		return nil
@@ -229,7 +229,7 @@ func setTimeLimit(e *jobEdit, key, value string) *pb.Problem {
 	limit := limitSeconds(m)
 	cur := e.job.TimeLimitS
 	switch {
-	case strings.HasSuffix(key, "+"): // what is unlimited stays so
+	case strings.HasSuffix(key, "+"): // an unlimited job stays unlimited
 		limit = uint32(min(uint64(cur)+uint64(limit), uint64(pb.Unlimited)))
 	case strings.HasSuffix(key, "-"):
 		if cur == pb.Unlimited || limit >= cur {
@@ -249,7 +249,7 @@ func setTimeLimit(e *jobEdit, key, value string) *pb.Problem {
 	}
 	from := limitFrom(e.job)
 	e.job.Spec.TimeLimitS, e.job.TimeLimitS = limit, limit
-	if !e.pending && e.job.StartNs > 0 && e.job.StopReason == "" { // of one that is being stopped, EndNs is when that began
+	if !e.pending && e.job.StartNs > 0 && e.job.StopReason == "" { // EndNs of a job that is being stopped is the time of the order
 		e.job.EndNs = 0
 		if limit != pb.Unlimited {
 			e.job.EndNs = from + int64(limit)*1e9
@@ -258,8 +258,8 @@ func setTimeLimit(e *jobEdit, key, value string) *pb.Problem {
 	return nil
 }
 
-// limitFrom is the moment that a running job's limit counts from, as if it had never been suspended: its start, or when PrologSlurmctld
-// had run. Only the end of a limited job tells of the latter.
+// limitFrom returns the moment from which a running job's limit counts, ignoring suspension: its start, or the end of PrologSlurmctld. The
+// latter can only be derived from the end of a limited job.
 func limitFrom(j *pb.JobRecord) int64 {
 	if j.EndNs != 0 && j.TimeLimitS != pb.Unlimited {
 		return j.EndNs - int64(j.TimeLimitS)*1e9
@@ -305,7 +305,7 @@ func setPriority(e *jobEdit, _, value string) *pb.Problem {
 	}
 	switch {
 	case n == 0 && e.job.Priority == 0 && e.job.HoldAdmin && !e.caller.Operator:
-		return nil // the administrator's hold stays what it is
+		return nil // the administrator's hold stays
 	case n == 0:
 		e.job.Priority, e.job.HoldAdmin = 0, e.caller.Operator
 		if e.pending {
@@ -393,7 +393,7 @@ func setNodes(e *jobEdit, key, value string) *pb.Problem {
 	return e.onlyPending(key)
 }
 
-// setNumCPUs takes a count, or the least and the most of them; what is asked for is the least.
+// setNumCPUs takes a count, or a range, of which the minimum is used.
 func setNumCPUs(e *jobEdit, key, value string) *pb.Problem {
 	var n uint32
 	least, _, _ := strings.Cut(value, "-")

@@ -17,8 +17,8 @@ type UpdateNode struct {
 	Set      []*pb.KeyValue
 }
 
-// Handle changes each node that there is and whose state allows it, as Slurm does, and lists those that it leaves alone. When that is
-// all of them, or what is asked for is wrong for any node, nothing is changed.
+// Handle changes each existing node whose state allows it, as Slurm does, and lists those that it does not change. If that is all of them,
+// or the request is invalid for any node, nothing changes.
 func (c UpdateNode) Handle(tx *state.Tx) any {
 	if !c.Caller.Operator {
 		return pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may change nodes")
@@ -64,7 +64,7 @@ func (c UpdateNode) Handle(tx *state.Tx) any {
 	return out
 }
 
-// updated is what the log says of an update.
+// updated returns the log's word for an update.
 func updated(was, is *state.Node) string {
 	switch {
 	case is.StateFlags&^was.StateFlags&pb.NodeDrain != 0:
@@ -75,7 +75,7 @@ func updated(was, is *state.Node) string {
 	return "updated"
 }
 
-// changed is a node as it would be after the update.
+// changed returns a node as it would be after the update.
 func (c UpdateNode) changed(tx *state.Tx, name string, down, force map[string]bool) (*state.Node, *pb.Problem) {
 	old := tx.Node(name)
 	if old == nil {
@@ -90,7 +90,7 @@ func (c UpdateNode) changed(tx *state.Tx, name string, down, force map[string]bo
 	return n, c.checkFeatures(n)
 }
 
-// reboots reports whether nodes are asked to reboot, which is for all of them or none.
+// reboots reports whether nodes are asked to reboot, which applies to all of them or none.
 func (c UpdateNode) reboots() bool {
 	return slices.ContainsFunc(c.Set, func(kv *pb.KeyValue) bool {
 		return strings.EqualFold(kv.Key, "state") && strings.Contains(strings.ToUpper(kv.Value), "REBOOT")
@@ -146,7 +146,7 @@ func (c UpdateNode) apply(tx *state.Tx, n *state.Node, kv *pb.KeyValue, down, fo
 		n.Features = kv.Value
 	case "activefeatures":
 		n.ActiveFeatures = kv.Value
-	case "nextstate": // behind the State=REBOOT that it belongs to
+	case "nextstate": // applied with the State=REBOOT that it belongs to
 		if n.RebootNext = strings.ToUpper(kv.Value); n.RebootNext != "RESUME" && n.RebootNext != "DOWN" {
 			return pb.NewProblem(pb.CodeInvalidNodeState, "NextState=%q", kv.Value).WithHint("one of DOWN, RESUME")
 		}

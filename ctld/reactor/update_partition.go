@@ -10,7 +10,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// UpdatePartition is scontrol update PartitionName=…, and create and delete (make_partition.go). What it sets lasts until the next
+// UpdatePartition is scontrol update PartitionName=…, and create and delete (make_partition.go). Its settings last until the next
 // reconfigure or restart, except State.
 type UpdatePartition struct {
 	Caller Caller
@@ -74,7 +74,7 @@ func setPartition(p *pb.PartitionRecord, key, value string) *pb.Problem {
 	return setMorePartition(p, key, value)
 }
 
-// setOversubscribe takes OverSubscribe as slurm.conf(5) has it, and keeps it as scontrol shows it, "FORCE:4".
+// setOversubscribe parses OverSubscribe of slurm.conf(5), and stores it as scontrol shows it, "FORCE:4".
 func setOversubscribe(p *pb.PartitionRecord, value string) *pb.Problem {
 	mode, count, counted := strings.Cut(strings.ToUpper(value), ":")
 	n, err := strconv.Atoi(count)
@@ -91,7 +91,7 @@ func setOversubscribe(p *pb.PartitionRecord, value string) *pb.Problem {
 	return nil
 }
 
-// maxShare is the most jobs that slurm.conf lets share a CPU.
+// maxShare is the largest number of jobs that slurm.conf lets share a CPU.
 const maxShare = 32766
 
 func setMinutes(dst *uint32, key, value string) *pb.Problem {
@@ -103,7 +103,7 @@ func setMinutes(dst *uint32, key, value string) *pb.Problem {
 	return nil
 }
 
-// limitSeconds turns minutes, as timespec.ParseMinutes gives them (negative = unlimited), into a limit in seconds.
+// limitSeconds converts minutes from timespec.ParseMinutes (negative = unlimited) to a limit in seconds.
 func limitSeconds(minutes int64) uint32 {
 	if minutes < 0 || minutes*60 >= int64(pb.Unlimited) {
 		return pb.Unlimited

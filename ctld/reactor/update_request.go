@@ -13,7 +13,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// moreSetters adds the keys that change what a job asks for beside nodes, CPUs and memory.
+// moreSetters adds the keys for requests other than nodes, CPUs and memory.
 func moreSetters() {
 	devices := func(field func(*pb.JobSpec) *string) jobSetter {
 		return func(e *jobEdit, key, value string) *pb.Problem { return setDevices(e, field(e.job.Spec), key, value) }
@@ -32,7 +32,7 @@ func moreSetters() {
 	}
 }
 
-// setDevices takes "gpu:2", "gres/gpu:a100:1" or "" for none; what no node has is refused when the job is admitted again.
+// setDevices takes "gpu:2", "gres/gpu:a100:1" or "" for none; unknown devices are refused when the job is admitted again.
 func setDevices(e *jobEdit, field *string, key, value string) *pb.Problem {
 	var list []string
 	for _, word := range strings.FieldsFunc(value, func(c rune) bool { return c == ',' }) {
@@ -63,7 +63,7 @@ func setMailUser(e *jobEdit, _, value string) *pb.Problem {
 	return nil
 }
 
-// setMailType takes the events as bits: scontrol has read the words.
+// setMailType takes the events as bits: scontrol has parsed the words.
 func setMailType(e *jobEdit, key, value string) *pb.Problem {
 	bits, err := strconv.ParseUint(value, 10, 32)
 	if err != nil {
@@ -98,7 +98,7 @@ func setSwitches(e *jobEdit, key, value string) *pb.Problem {
 	return e.onlyPending(key)
 }
 
-// setSwitchWait changes how long the job waits for its count of switches.
+// setSwitchWait changes the time that the job waits for its count of switches.
 func setSwitchWait(e *jobEdit, key, value string) *pb.Problem {
 	seconds, err := strconv.ParseUint(value, 10, 31)
 	if err != nil {
@@ -110,7 +110,7 @@ func setSwitchWait(e *jobEdit, key, value string) *pb.Problem {
 	return e.onlyPending(key)
 }
 
-// resetAccrueTime: the job loses what its age has given it so far, and its place under MaxJobsAccrue.
+// resetAccrueTime takes away the priority that the job has gained by age, and its place under MaxJobsAccrue.
 func resetAccrueTime(e *jobEdit, key, _ string) *pb.Problem {
 	e.job.AccrueNs = accrueFrom(e.tx, e.job, max(e.job.EligibleNs, e.tx.NowNS))
 	return e.onlyPending(key)
@@ -128,7 +128,7 @@ func setPrefer(e *jobEdit, key, value string) *pb.Problem {
 	return e.onlyPending(key)
 }
 
-// setEnd moves the end of a running job: its limit is what lies between (scontrol(1), EndTime).
+// setEnd moves the end of a running job by changing its time limit (scontrol(1), EndTime).
 func setEnd(e *jobEdit, key, value string) *pb.Problem {
 	ns, p := moment(key, value)
 	if p != nil {
@@ -149,7 +149,7 @@ func setEnd(e *jobEdit, key, value string) *pb.Problem {
 	return nil
 }
 
-// specialCores: AllowSpecResourcesUsage is never set, and Slurm then refuses.
+// specialCores refuses CoreSpec, as Slurm does without AllowSpecResourcesUsage.
 func specialCores(_ *jobEdit, key, value string) *pb.Problem {
 	return pb.NewProblem(pb.CodeAccessDenied, "%s=%s: jobs may not ask for specialized cores", key, value)
 }

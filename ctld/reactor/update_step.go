@@ -8,7 +8,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// UpdateStep is scontrol update StepId=…: of one step, or of all that run of a job.
+// UpdateStep is scontrol update StepId=…, for one step or all running steps of a job.
 type UpdateStep struct {
 	Caller Caller
 	ID     string // "12.0", "12_3.0", "12"
@@ -52,7 +52,7 @@ func (c UpdateStep) Handle(tx *state.Tx) any {
 	return Outcomes{Seq: tx.Seq}
 }
 
-// limit is the time limit that is asked for; nothing else of a step can be changed.
+// limit returns the requested time limit; no other key of a step can be changed.
 func (c UpdateStep) limit() (limit uint32, p *pb.Problem) {
 	limit = pb.Unlimited
 	for _, kv := range c.Set {

@@ -123,7 +123,7 @@ func TestUpdateNode(t *testing.T) {
 	}
 }
 
-// TestUpdateNodesThatCannotAllBe: what can be changed is, and what is left alone is named; nothing is changed where nothing can be.
+// TestUpdateNodesThatCannotAllBe: nodes that can be changed are, and the others are named; if none can be, nothing is changed.
 func TestUpdateNodesThatCannotAllBe(t *testing.T) {
 	b := newBench(t, nil)
 	update := func(state string, nodes ...string) any {
@@ -156,7 +156,7 @@ func TestUpdateNodesThatCannotAllBe(t *testing.T) {
 	}
 }
 
-// TestMailUserDefault: whoever --mail-user does not name has an address in MailDomain.
+// TestMailUserDefault: without --mail-user, mail goes to the user's address in MailDomain.
 func TestMailUserDefault(t *testing.T) {
 	b := newBench(t, func(s *state.Settings) { s.MailDomain = "example.org" })
 	id := b.submit(&pb.JobSpec{})

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// charge keeps in n, which is the caller's own, what the attempt used on a node and how its batch script ended.
+// charge stores in n, the caller's own copy, the attempt's use on a node and how its batch script ended.
 func charge(n *pb.JobRecord, node string, x *pb.ExitRecord) {
 	if node == n.BatchHost && !n.Spec.GetInteractive() {
 		n.BatchStartNs, n.BatchEndNs, n.BatchStatus, n.BatchVerdict = x.StartNs, x.EndNs, x.WaitStatus, x.Verdict
@@ -23,7 +23,7 @@ func charge(n *pb.JobRecord, node string, x *pb.ExitRecord) {
 	n.Usage = append(slices.Clip(n.Usage), u)
 }
 
-// waitReason is the last reason for which a job has waited that was not its turn: what sacct shows of it for good.
+// waitReason returns the last reason for waiting other than the job's turn, which sacct shows permanently.
 func waitReason(j *pb.JobRecord) string {
 	switch j.Reason {
 	case "", "None", "Priority", "Resources":

@@ -14,46 +14,47 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Accounting is what sacct asks, *acct.Accounting.
+// Accounting is the part of *acct.Accounting that sacct needs.
 type Accounting interface {
 	// Select calls each with the encoded records of a selection, as of v or later: by id, tasks at the id of their array, the first
 	// attempt first.
 	Select(ctx context.Context, r *pb.AccountingRequest, view func() *state.View, each func(record []byte) error) error
 	// Steps calls each with the encoded records of the steps of some attempts, by job, attempt and number.
 	Steps(ctx context.Context, of []acct.JobAttempt, view func() *state.View, each func(record []byte) error) error
-	// Between is what was allocated in a window, Parts all that ever was, less with its age, by partition and QOS.
+	// Between returns the resources allocated in a window; Parts returns all that were ever allocated, decayed by age, by partition and
+	// QOS.
 	Between(ctx context.Context, since, until int64, view func() *state.View) ([]*acct.Share, error)
 	Parts(ctx context.Context, fading acct.Fading, view func() *state.View) ([]*acct.Share, int64, error)
-	// Worth is what jobs were worth in a window, Hours what GPUs did from one moment to another in seconds since 1970, Losses who lost
-	// GPUs to fragmentation meanwhile.
+	// Worth returns the efficiency of jobs in a window, Hours the use of GPUs in a period, Losses the users who lost GPUs to fragmentation
+	// in it. Times are seconds since 1970.
 	Worth(ctx context.Context, q *acct.WorthQuery, view func() *state.View) ([]*pb.ReportRow, error)
 	Hours(ctx context.Context, since, until int64, partition string) ([]gpuhours.Hour, error)
 	Losses(ctx context.Context, since, until int64) ([]gpuhours.LostHour, error)
-	// Trouble says in words why a selection may have less than there ever was, "" = it has all.
+	// Trouble explains why a selection may be incomplete, "" = it is complete.
 	Trouble() string
-	// Waiting is how many attempts are kept in the state because the database could not be written.
+	// Waiting returns the number of attempts that are kept in the state because the database could not be written.
 	Waiting() int
-	// Script is what was kept of a job's script or environment, with its owner; nil data = nothing was kept. found is false for a
-	// job that is not known.
+	// Script returns the stored script or environment of a job, with its owner; nil data = nothing was stored. found is false for an
+	// unknown job.
 	Script(ctx context.Context, v *state.View, id uint32, env bool) (data []byte, uid uint32, found bool, err error)
 }
 
-// Privacy is what slurm.conf says about accounting: who sees whose jobs, and how usage is counted.
+// Privacy holds the settings of slurm.conf about accounting: visibility of jobs, and how usage is counted.
 type Privacy struct {
 	Jobs   bool // PrivateData=jobs: users see their own
-	Usage  bool // PrivateData=usage: the same of what sshare and sreport show
-	Cloud  bool // PrivateData=cloud: nodes of the cloud are shown while they are powered down, too
+	Usage  bool // PrivateData=usage: the same for sshare and sreport
+	Cloud  bool // PrivateData=cloud: powered down cloud nodes are shown too
 	Extern bool // PrologFlags=Contain
 	WCKeys bool // TrackWCKey
 
 	Fading acct.Fading
 }
 
-// maxUnstored bounds the attempts that are kept in the state for an accounting database that cannot be written. Above it nothing new is
-// taken, and what there is still runs and ends: so there may be as many more as there are jobs, and their restarts.
+// maxUnstored bounds the attempts that are kept in the state for an accounting database that cannot be written. Above it no job is
+// accepted, but existing ones run and end: so there may be as many more as there are jobs, and their restarts.
 const maxUnstored = 100000
 
-// unstored refuses a submission while too much waits for the accounting database.
+// unstored refuses a submission while too many attempts wait for the accounting database.
 func (s *Service) unstored() *pb.Problem {
 	if s.Acct == nil {
 		return nil
@@ -101,7 +102,7 @@ func (s *Service) Accounting(ctx context.Context, r *pb.AccountingRequest, out p
 	return page.end()
 }
 
-// stepsOfPage adds the steps of the attempts that have been sent: those of some at a time, in the same message or one of the next.
+// stepsOfPage adds the steps of the attempts that have been sent, a group of attempts at a time, in the same message or a later one.
 type stepsOfPage struct {
 	s    *Service
 	ctx  context.Context
@@ -109,13 +110,13 @@ type stepsOfPage struct {
 	list []acct.JobAttempt
 }
 
-// stepsField is the number of the field of AccountingReply that has steps; stepsAtOnce is of how many attempts they are looked for at once.
+// stepsField is the number of the field of AccountingReply for steps; stepsAtOnce is the number of attempts in a group.
 const (
 	stepsField  = 7
 	stepsAtOnce = 256
 )
 
-// of notes an attempt. Only job id and number of the attempt are read of its record.
+// of notes an attempt. It reads only job id and number of the attempt from the record.
 func (p *stepsOfPage) of(record []byte) error {
 	var at acct.JobAttempt
 	for b := record; len(b) > 0; {
@@ -138,7 +139,7 @@ func (p *stepsOfPage) of(record []byte) error {
 		b = b[n:]
 	}
 	if at.Attempt == 0 {
-		return nil // it has never started
+		return nil // it never started
 	}
 	if p.list = append(p.list, at); len(p.list) < stepsAtOnce {
 		return nil

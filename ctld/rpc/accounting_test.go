@@ -88,7 +88,7 @@ func (shownAccounting) Script(_ context.Context, v *state.View, id uint32, env b
 	return []byte("#!/bin/sh\n"), j.Spec.Uid, true, nil
 }
 
-// Records come as they are stored, page by page; with PrivateData=jobs a user gets own jobs alone, whatever is asked for.
+// Records come page by page in stored order. With PrivateData=jobs a user gets only own jobs, whatever the request.
 func TestAccountingIsPrivate(t *testing.T) {
 	s := serve(t)
 	mine, root := s.as(alice, alice), s.as(0, 0)
@@ -132,7 +132,7 @@ func TestAccountingIsPrivate(t *testing.T) {
 	}
 }
 
-// What a running step uses is for its owner and operators.
+// The usage of a running step is shown to its owner and to operators.
 func TestUsageIsPrivate(t *testing.T) {
 	s := serve(t)
 	mine, other, root := s.as(alice, alice), s.as(nobody, nobody), s.as(0, 0)
@@ -214,8 +214,8 @@ type brokenAccounting struct {
 
 func (b *brokenAccounting) Waiting() int { return int(b.waiting.Load()) }
 
-// TestAccountingThatCannotBeWritten: what it would have stored takes only so much of the state. Nothing new is taken then, from nobody, and
-// everything else goes on; it is taken again when there is room.
+// TestAccountingThatCannotBeWritten: the records waiting for accounting may take only a bounded part of the state. Beyond that, submissions
+// of all users are refused and everything else goes on, until there is room again.
 func TestAccountingThatCannotBeWritten(t *testing.T) {
 	broken := &brokenAccounting{}
 	s := serve(t, func(l *Local) { l.service.Acct = broken })
@@ -234,7 +234,7 @@ func TestAccountingThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// With PrivateData=usage the rows of a report are one's own, what was lost included; the hours of GPUs name nobody.
+// With PrivateData=usage a report has only the caller's own rows, including lost time; GPU hours name no users.
 func TestReportIsPrivate(t *testing.T) {
 	s := serve(t, func(l *Local) { l.service.GPUHours = &gpuhours.Recorder{} })
 	mine, root := s.as(alice, alice), s.as(0, 0)
@@ -276,7 +276,7 @@ func TestUsageFactorInAccountUsage(t *testing.T) {
 	}
 }
 
-// TestPartitionQOSInAccountUsage: what jobs of a partition have used counts for its QOS, too.
+// TestPartitionQOSInAccountUsage: the usage of a partition's jobs also counts for the partition's QOS.
 func TestPartitionQOSInAccountUsage(t *testing.T) {
 	s := serve(t)
 	for _, cmd := range []reactor.Command{

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// AccountUsage answers what has been allocated to whom, from the accounting records; with PrivateData=usage a user sees only what is
-// his own. Of nodes that are down now it counts the time since they are: nobody keeps when others were.
+// AccountUsage returns the allocated resources by account and user, from the accounting records; with PrivateData=usage a user sees only
+// their own. For nodes that are down now it counts the time since then; earlier down times are not recorded.
 func (s *Service) AccountUsage(ctx context.Context, r *pb.AccountUsageRequest) (*pb.AccountUsageReply, error) {
 	if s.Acct == nil {
 		return nil, status.Error(codes.Unavailable, "accounting is not running")
@@ -48,7 +48,7 @@ func (s *Service) AccountUsage(ctx context.Context, r *pb.AccountUsageRequest) (
 	return reply, nil
 }
 
-// decayed is the usage of all as fair share and budgets have it: by account and user, and by QOS as far as the caller may see it.
+// decayed returns all usage as fair share and budgets count it: by account and user, and by QOS as far as the caller may see it.
 func (s *Service) decayed(ctx context.Context, v *state.View, privacy Privacy) ([]*acct.Share, []*pb.QosUsage, error) {
 	parts, _, err := s.Acct.Parts(ctx, privacy.Fading, s.Writer.View)
 	if err != nil {
@@ -96,7 +96,7 @@ func tresUsage(sums acct.Sums) []*pb.TresUsage {
 	return list
 }
 
-// nodeTime is what all nodes have in a window, and how much of it those that are down now have not given since they are.
+// nodeTime returns the capacity of all nodes in a window, and the part that nodes which are down now have not provided since then.
 func nodeTime(v *state.View, since, until int64) (capacity, down acct.Sums) {
 	capacity, down = acct.Sums{}, acct.Sums{}
 	for _, n := range v.Nodes() {

@@ -9,7 +9,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// WaitAllocation answers when a job has its nodes and can have steps there, when it has ended, or after so long with the job as it is.
+// WaitAllocation answers when a job has its nodes and can have steps there, when it has ended, or, with the job's present state, after a
+// timeout.
 func (s *Service) WaitAllocation(ctx context.Context, r *pb.WaitAllocationRequest) (*pb.WaitAllocationReply, error) {
 	var last *pb.JobRecord
 	var first *pb.StepRecord
@@ -36,7 +37,7 @@ func (s *Service) WaitAllocation(ctx context.Context, r *pb.WaitAllocationReques
 	return &pb.WaitAllocationReply{Job: last, Step: first}, nil
 }
 
-// stepOfRequest is the step that runs and was made by a request, with its key: nobody but who has sent the request can name it.
+// stepOfRequest returns the running step that a request made, with its key: only the sender of the request knows its id.
 func stepOfRequest(v *state.View, j *pb.JobRecord, request string) *pb.StepRecord {
 	for _, s := range v.Steps(j.Id).Live() {
 		if s.Attempt == j.Attempt && s.RequestId == request {
@@ -46,8 +47,8 @@ func stepOfRequest(v *state.View, j *pb.JobRecord, request string) *pb.StepRecor
 	return nil
 }
 
-// firstStep is the step that the start of a job is to make; nil: none. What is wrong with one srun hears when it asks for it: its job has
-// been made then, as with Slurm.
+// firstStep returns the step that the start of a job has to make; nil: none. srun learns of faults in it when it requests the step: its job
+// exists then, as with Slurm.
 func firstStep(uid uint32, r *pb.SubmitRequest) *pb.FirstStep {
 	f := r.FirstStep
 	if !r.Spec.Interactive || f.GetSpec() == nil || f.RequestId == "" ||
@@ -58,7 +59,7 @@ func firstStep(uid uint32, r *pb.SubmitRequest) *pb.FirstStep {
 	return &pb.FirstStep{RequestId: requestOf(uid, f.RequestId), Spec: f.Spec}
 }
 
-// allocated reports whether there is nothing to wait for: the nodes are there, or never will be.
+// allocated reports whether waiting is over: the job has its nodes, or never will.
 func allocated(j *pb.JobRecord) bool {
 	return j.State != pb.JobState_JOB_PENDING && j.StateFlags&pb.JobConfiguring == 0
 }

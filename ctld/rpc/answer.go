@@ -14,11 +14,11 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// working takes the places of a call whose answer is made now: one of its connection, one of its user. They are given back when ttrpc has
-// taken the answer to write it, which it does one answer after another: it then cancels the call's context.
+// working takes the places of a call whose answer is being made: one of its connection, one of its user. They are returned when ttrpc has
+// taken the answer to write it, one answer after another: it then cancels the call's context.
 //
-// A call whose deadline passes in the meantime keeps them until its connection ends, as nothing says when ttrpc is done with it. That is
-// for those who do not read what they ask for.
+// A call whose deadline passes meanwhile keeps its places until its connection ends, because nothing tells when ttrpc has finished with it.
+// That only affects clients that do not read their answers.
 func (s *Local) working(ctx context.Context, p *Peer) error {
 	if p.Operator {
 		return nil
@@ -59,17 +59,17 @@ func (s *Local) working(ctx context.Context, p *Peer) error {
 	return nil
 }
 
-// aliveKey is the key of a request's metadata by which a command asks to be told, every so many milliseconds, that its call is still being
-// worked on. A controller that was stopped says nothing, and the command gives up after MessageTimeout.
+// aliveKey is the metadata key by which a command requests a sign of life for its call, every so many milliseconds. A stopped controller
+// sends none, and the command gives up after MessageTimeout.
 const aliveKey = "alive"
 
-// Bounds of that time.
+// Bounds of the requested interval.
 const (
 	minAlive = time.Second
 	maxAlive = time.Minute
 )
 
-// aliveEvery is what a request asks for; 0: nothing.
+// aliveEvery returns the interval that a request asks for; 0: none.
 func aliveEvery(ctx context.Context) time.Duration {
 	md, ok := ttrpc.GetMetadata(ctx)
 	if !ok {
@@ -86,20 +86,20 @@ func aliveEvery(ctx context.Context) time.Duration {
 	return min(max(time.Duration(ms)*time.Millisecond, minAlive), maxAlive)
 }
 
-// keepAlive sends an empty frame every so often until the call is answered.
+// keepAlive sends an empty frame at that interval until the call is answered.
 func keepAlive(ctx context.Context, out ttrpc.StreamServer) (stop func()) {
 	every := aliveEvery(ctx)
 	if every == 0 {
 		return func() {}
 	}
-	var mu sync.Mutex // no message after the answer
+	var mu sync.Mutex // prevents a message after the answer
 	over := false
 	var t *time.Timer
 	mu.Lock()
 	t = time.AfterFunc(every, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if !over && out.SendMsg((*pb.PingReply)(nil)) == nil { // no message: a frame without one
+		if !over && out.SendMsg((*pb.PingReply)(nil)) == nil { // a nil message is an empty frame
 			t.Reset(every)
 		}
 	})
@@ -113,8 +113,7 @@ func keepAlive(ctx context.Context, out ttrpc.StreamServer) (stop func()) {
 	}
 }
 
-// silent is ttrpc's log. It has a line for each connection that ends while something is being written, which any user can bring about as
-// often as he likes.
+// silent discards ttrpc's log. It has a line for each connection that ends during a write, which any user can cause at any rate.
 var silent = &log.Entry{Logger: &logrus.Logger{Out: io.Discard, Formatter: &logrus.TextFormatter{}, Level: logrus.PanicLevel}}
 
 func quiet(ctx context.Context) context.Context { return log.WithLogger(ctx, silent) }

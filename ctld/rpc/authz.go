@@ -10,57 +10,56 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Who may call a method.
+// Who is the set of callers that may call a method.
 type Who int
 
 const (
-	// Anyone with access to the socket; what is answered shows nothing that is another user's alone.
+	// Anyone with access to the socket; the answer shows nothing that is private to another user.
 	Anyone Who = iota + 1
 	// Owner: the method acts on jobs; the reactor checks each job's owner against the caller. Operators act on all.
 	Owner
 	// Operator: root and SlurmUser.
 	Operator
-	// NodeCert: the holder of a node's certificate, for that node alone.
+	// NodeCert: the holder of a node's certificate, for that node only.
 	NodeCert
 	// HostCert: the holder of the certificate of a node or a login host.
 	HostCert
-	// Joiner: whoever reaches the node port. What is asked for is given for a token alone (enrol.go).
+	// Joiner: any client of the node port. The request needs a token (enrol.go).
 	Joiner
-	// NodeDaemon: served by the shim on a socket in a folder that only the node daemon's user can enter; never by the controller.
+	// NodeDaemon: served by the shim on a socket in a directory that only the node daemon's user can enter; never by the controller.
 	NodeDaemon
 )
 
-// Via is how it is known who calls.
+// Via is how a caller is identified.
 type Via int
 
-// The ways to know it.
+// The ways of identification.
 const (
 	ViaKernel Via = iota // SO_PEERCRED on the controller's own socket
-	ViaRelay             // SO_PEERCRED on the socket of another host, whose daemon says so and is known by its certificate
-	ViaToken             // something that the caller knows; nothing takes one yet, so it opens no method
+	ViaRelay             // SO_PEERCRED on the socket of another host, reported by its daemon, which is identified by its certificate
+	ViaToken             // a secret of the caller; nothing accepts one yet, so it opens no method
 	vias
 )
 
 func (v Via) String() string { return [vias]string{"kernel", "relay", "token"}[v] }
 
-// Answer is whether a method may be called by somebody who is known in a certain way. The zero value is none, which fails a test and
+// Answer says whether a method may be called by a caller identified in a certain way. The zero value is no answer, which fails a test and
 // counts as no.
 type Answer int
 
-// The answers.
 const (
 	Yes Answer = iota + 1
 	No
 )
 
-// What most rows say of the ways, in their order.
+// Common combinations, in the order of Via.
 var (
 	hosts = [vias]Answer{Yes, Yes, No} // commands, wherever they are started
 	here  = [vias]Answer{Yes, No, No}  // commands on the controller's own host
 	never = [vias]Answer{No, No, No}   // not a method of the commands
 )
 
-// Row is one of the authorisation table: who may call a method, and known in which way.
+// Row is a row of the authorisation table: who may call a method, identified in which way.
 type Row struct {
 	Who Who
 	Via [vias]Answer
@@ -106,7 +105,7 @@ var Table = map[string]Row{
 	"sluice.v1.ControllerAPI/Report":            {Anyone, hosts}, // PrivateData=usage: rows of one's own jobs, unless operator (report.go)
 	"sluice.v1.ControllerAPI/AccountUsage":      {Anyone, hosts}, // PrivateData=usage: one's own, unless operator (accountusage.go)
 
-	"sluice.v1.ControllerAPI/CreateToken":  {Operator, here}, // whose answer lets a host in
+	"sluice.v1.ControllerAPI/CreateToken":  {Operator, here}, // the reply admits a host
 	"sluice.v1.ControllerAPI/Tokens":       {Operator, hosts},
 	"sluice.v1.ControllerAPI/RevokeToken":  {Operator, hosts},
 	"sluice.v1.ControllerAPI/RevokeHost":   {Operator, hosts},
@@ -139,7 +138,7 @@ var Table = map[string]Row{
 	"sluice.v1.StepAPI/Adopt":   {NodeDaemon, never},
 }
 
-// Peer is who calls.
+// Peer is the caller.
 type Peer struct {
 	UID, GID uint32
 	Groups   []uint32
@@ -148,10 +147,10 @@ type Peer struct {
 	Host     string // ViaRelay: the name in that host's certificate
 	User     string // ViaRelay: the login name, the same there and here
 
-	owner   uint32 // whose uid it is: another's when it is a subordinate one
+	owner   uint32 // owner of the uid: another user for a subordinate uid
 	crowded bool   // has too many connections
 	refused *pb.Problem
-	drains  *drainer // of root of a compute host, who is refused everything but that; nil otherwise
+	drains  *drainer // for root of a compute host, who may only drain that node; nil otherwise
 	conn    *frames.Conn
 	answers chan struct{} // of the connection: maxConnAnswers
 }
@@ -183,13 +182,13 @@ func authorise(ctx context.Context, method string) (*Peer, error) {
 		if peer.Operator {
 			return peer, nil
 		}
-		// Slurm's words for it; the method is no business of who types a command.
+		// In Slurm's words; users need not know the method.
 		return nil, problem(pb.NewProblem(pb.CodeUserID, "this is for root and SlurmUser; you are uid %d", peer.UID))
 	}
 	return nil, status.Errorf(codes.PermissionDenied, "the controller does not serve %s to commands", name)
 }
 
-// problem makes a status of a Problem: the phrase and diagnosis as message, the Problem itself as detail.
+// problem makes a status of a Problem: phrase and diagnosis are the message, the Problem itself is a detail.
 func problem(p *pb.Problem) error {
 	st := status.New(codeOf(p), p.Error())
 	if with, err := st.WithDetails(p); err == nil {

@@ -9,16 +9,16 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// What one request may list. A list costs time for each of the jobs that there are, some of it the writer's.
+// Limits of lists in one request. A list costs time for each existing job, some of it the writer's.
 const (
 	maxListed = 1000
-	maxIDs    = 20000 // jobs by their ids: as many as one user may have
-	maxNames  = 100   // jobs by their names: the writer looks at every job for each
-	maxSet    = 200   // what is to be changed
+	maxIDs    = 20000 // jobs by id: as many as one user may have
+	maxNames  = 100   // jobs by name: the writer looks at every job for each
+	maxSet    = 200   // keys to change
 )
 
-// listBounds are those of lists that may be longer than others, or not as long, by the name of their field. Submissions and crontabs have
-// bounds of their own (checkPayload, admit.Text, reactor.UpdateCrontab).
+// listBounds are the limits of lists, by name of the field, that differ from the default. Submissions and crontabs have limits of their own
+// (checkPayload, admit.Text, reactor.UpdateCrontab).
 var listBounds = map[protoreflect.FullName]int{
 	"sluice.v1.CancelJobsRequest.ids": maxIDs, "sluice.v1.ControlJobsRequest.ids": maxIDs, "sluice.v1.UpdateJobRequest.ids": maxIDs,
 	"sluice.v1.JobsRequest.ids": maxIDs, "sluice.v1.AccountingRequest.ids": maxIDs, "sluice.v1.AccountingRequest.nodes": 65536,
@@ -28,7 +28,7 @@ var listBounds = map[protoreflect.FullName]int{
 	"sluice.v1.UpdatePartitionRequest.set": maxSet, "sluice.v1.UpdateReservationRequest.set": maxSet,
 }
 
-// tooMany refuses a request that lists more than it may.
+// tooMany refuses a request with a list above its limit.
 func tooMany(m protoreflect.Message) (p *pb.Problem) {
 	switch m.Interface().(type) {
 	case *pb.SubmitRequest, *pb.UpdateCrontabRequest:
@@ -53,7 +53,7 @@ func tooMany(m protoreflect.Message) (p *pb.Problem) {
 	return p
 }
 
-// boundedStream lets others have the turn of a call while it waits for its reader.
+// boundedStream releases a call's turn while it waits for its reader.
 type boundedStream struct {
 	ttrpc.StreamServer
 	ctx  context.Context // of the call

@@ -11,8 +11,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Budgets answers what is left of the budgets of associations and QOS; with PrivateData=usage a user sees those that hold for own jobs,
-// and those of accounts that the user coordinates.
+// Budgets returns the remaining budgets of associations and QOS; with PrivateData=usage a user sees those that apply to their own jobs, and
+// those of accounts that they coordinate.
 func (s *Service) Budgets(ctx context.Context, r *pb.BudgetsRequest) (*pb.BudgetsReply, error) {
 	v, nowNS, peer := s.Writer.View(), time.Now().UnixNano(), peerOf(ctx)
 	p := v.Policy()
@@ -55,8 +55,8 @@ func unknownNames(p *state.Policy, names []string) *pb.Problem {
 	return nil
 }
 
-// named are the associations and QOS that names stand for: an account and its users, what holds for the jobs of a user, a QOS. Without
-// names it is all.
+// named returns the associations and QOS for names: an account and its users, those that apply to the jobs of a user, a QOS. Without names
+// it is all.
 func named(v *state.View, names []string) (func(*pb.AssocRecord) bool, func(*pb.QosRecord) bool) {
 	p := v.Policy()
 	any := len(names) == 0
@@ -81,7 +81,7 @@ func named(v *state.View, names []string) (func(*pb.AssocRecord) bool, func(*pb.
 	}, func(q *pb.QosRecord) bool { return any || qoses[q.Name] }
 }
 
-// holding are the associations and QOS whose limits hold for jobs of a user.
+// holding returns the associations and QOS whose limits apply to a user's jobs.
 func holding(p *state.Policy, user string) (assocs map[uint32]bool, qoses map[string]bool) {
 	assocs, qoses = map[uint32]bool{}, map[string]bool{}
 	for _, a := range p.UserAssocs(user) {
@@ -98,7 +98,7 @@ func holding(p *state.Policy, user string) (assocs map[uint32]bool, qoses map[st
 	return assocs, qoses
 }
 
-// seenBy is what a user sees where usage is private.
+// seenBy returns filters for what a user sees where usage is private.
 func seenBy(p *state.Policy, user string) (func(*pb.AssocRecord) bool, func(*pb.QosRecord) bool) {
 	assocs, qoses := holding(p, user)
 	return func(a *pb.AssocRecord) bool {

@@ -11,7 +11,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestBudgets: what names stand for, and what a user sees where usage is private.
+// TestBudgets: how names select budgets, and what a user sees with private usage.
 func TestBudgets(t *testing.T) {
 	s := serve(t)
 	do := func(cmd reactor.Command) {

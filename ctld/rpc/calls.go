@@ -11,14 +11,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// callLog counts what the commands ask, for sdiag: by method and by user, since the start or the last reset.
+// callLog counts the calls of commands for sdiag: by method and by user, since the start or the last reset.
 type callLog struct {
 	mu      sync.Mutex
 	methods map[string]callCount
 	users   map[uint32]callCount
 	active  int // being served now
 
-	log *slog.Logger // with debug flag AuditRPCs
+	log *slog.Logger // set with debug flag AuditRPCs
 }
 
 type callCount struct {
@@ -26,14 +26,14 @@ type callCount struct {
 	took time.Duration
 }
 
-// maxCountedUsers bounds the users that are counted apart; the others are left out.
+// maxCountedUsers bounds the users that are counted separately; others are not counted.
 const maxCountedUsers = 10000
 
 func newCalls(log *slog.Logger) *callLog {
 	return &callLog{log: log, methods: map[string]callCount{}, users: map[uint32]callCount{}}
 }
 
-// begin notes a call that is being served and returns what ends it.
+// begin notes a call under way and returns the function that ends it.
 func (c *callLog) begin(method string, uid uint32) (end func()) {
 	start := time.Now()
 	c.mu.Lock()
@@ -59,7 +59,7 @@ func (a callCount) record(name string, uid uint32) *pb.CallStats {
 	return &pb.CallStats{Name: name, Uid: uid, Count: a.n, TotalUs: uint64(a.took.Microseconds())}
 }
 
-// report lists the counts, the most frequent first, and how many calls are being served.
+// report lists the counts, the most frequent first, and the number of calls under way.
 func (c *callLog) report(userName func(uid uint32) string, reset bool) (methods, users []*pb.CallStats, active int) {
 	c.mu.Lock()
 	for name, n := range c.methods {

@@ -52,7 +52,7 @@ var crowd = sync.OnceValue(func() *Service {
 		Why:      advisor.Why, Terms: advisor.Priorities, Live: live.NewSteps(), Privacy: func() Privacy { return Privacy{} }}
 })
 
-// leaver is the context of a caller who goes away while the call looks at it for the last time of so many.
+// leaver is the context of a caller who leaves after the call has looked at it a number of times.
 type leaver struct {
 	context.Context
 	stays int // how often it is still there; < 0: always
@@ -144,8 +144,8 @@ func TestWalksEndWithTheirCaller(t *testing.T) {
 	}
 }
 
-// What a request names is kept as it is written: a stepped list costs a range, however many tasks it stands for, and who names more than
-// is useful is told so.
+// The names in a request are kept as written: a stepped list costs one range, however many tasks it covers. A longer list than is useful is
+// refused with the figures.
 func TestLongListsAreRefusedWithFigures(t *testing.T) {
 	var steps []string
 	for i := range 2000 {

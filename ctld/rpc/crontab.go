@@ -17,7 +17,7 @@ import (
 // maxCrontab bounds the text of a crontab.
 const maxCrontab = 256 << 10
 
-// cronOwner is whose crontab a call is about: the caller's own, unless an operator names somebody.
+// cronOwner returns the owner of the crontab that a call is about: the caller, unless an operator names another user.
 func cronOwner(peer *Peer, ofOther bool, uid uint32) (uint32, *pb.Problem) {
 	if !ofOther || uid == peer.UID {
 		return peer.UID, nil
@@ -28,7 +28,7 @@ func cronOwner(peer *Peer, ofOther bool, uid uint32) (uint32, *pb.Problem) {
 	return uid, nil
 }
 
-// Crontab answers a crontab.
+// Crontab returns a crontab.
 func (s *Service) Crontab(ctx context.Context, r *pb.CrontabRequest) (*pb.CrontabReply, error) {
 	uid, p := cronOwner(peerOf(ctx), r.OfOther, r.Uid)
 	if p != nil {
@@ -38,7 +38,7 @@ func (s *Service) Crontab(ctx context.Context, r *pb.CrontabRequest) (*pb.Cronta
 	return &pb.CrontabReply{Crontab: v.Crontab(uid), Seq: v.Seq}, nil
 }
 
-// UpdateCrontab replaces a crontab, or removes it. An entry that cannot be is named in the reply, and nothing is changed.
+// UpdateCrontab replaces a crontab, or removes it. The reply names an invalid entry, and nothing is changed then.
 func (s *Service) UpdateCrontab(ctx context.Context, r *pb.UpdateCrontabRequest) (*pb.CrontabReply, error) {
 	peer := peerOf(ctx)
 	uid, p := cronOwner(peer, r.OfOther, r.Uid)
@@ -93,7 +93,7 @@ func (s *Service) cronJob(ctx context.Context, peer *Peer, uid uint32, job *pb.C
 	if p := s.identity(peer, spec); p != nil {
 		return e, p
 	}
-	digest, err := digestOf(submit) // of what the user wrote
+	digest, err := digestOf(submit) // of the user's text
 	if err != nil {
 		return e, pb.NewProblem(pb.CodeInvalidSpec, "%v", err)
 	}
@@ -116,8 +116,8 @@ func (s *Service) cronJob(ctx context.Context, peer *Peer, uid uint32, job *pb.C
 	return reactor.CronJob{Job: j, Layout: v.Layout, Texts: texts, FirstLine: job.FirstLine, LastLine: job.LastLine, Digest: digest}, nil
 }
 
-// digestOf names what a job is made of, so that an entry that stays the same is known again. What differs with every call of scrontab
-// (its session) is left out.
+// digestOf identifies the contents of a job, so that an unchanged entry is recognised. Values that differ with every call of scrontab (its
+// session) are left out.
 func digestOf(r *pb.SubmitRequest) (string, error) {
 	c := proto.Clone(r).(*pb.SubmitRequest)
 	c.Spec.AllocSid, c.Spec.Rlimits = 0, nil

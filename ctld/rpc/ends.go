@@ -13,13 +13,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxEnds bounds what accounting is asked for the dependencies of one request, in attempts: two for each condition of the longest.
+// maxEnds bounds the query to accounting for the dependencies of one request, in attempts: two for each condition of the longest.
 const maxEnds = 2 * jobid.MaxDependencies
 
 var errTooMany = errors.New("more attempts than maxEnds")
 
-// ends asks accounting how the jobs ended that dependencies name and the state has forgotten. What it does not know, or cannot say now,
-// is left out.
+// ends asks accounting how forgotten jobs in dependencies ended. Jobs that it does not know, or cannot look up now, are left out.
 func (s *Service) ends(ctx context.Context, v *state.View, dependencies ...string) reactor.Ends {
 	ends, ids := reactor.Ends{}, []string(nil)
 	for _, text := range dependencies {
@@ -44,7 +43,7 @@ func (s *Service) ends(ctx context.Context, v *state.View, dependencies ...strin
 		return nil
 	}
 	defer leave()
-	last, n := map[uint32]*pb.JobRecord{}, 0 // of each job its last attempt
+	last, n := map[uint32]*pb.JobRecord{}, 0 // the last attempt of each job
 	err = s.Acct.Select(ctx, &pb.AccountingRequest{Ids: ids}, s.Writer.View, func(record []byte) error {
 		if n++; n > maxEnds {
 			return errTooMany
@@ -64,7 +63,7 @@ func (s *Service) ends(ctx context.Context, v *state.View, dependencies ...strin
 	return endsOf(ends, last)
 }
 
-// waitedFor is how those ended that jobs to requeue still waited for when they were cancelled.
+// waitedFor returns the ends of jobs for which jobs to requeue were still waiting when they were cancelled.
 func (s *Service) waitedFor(ctx context.Context, ids []string) reactor.Ends {
 	v := s.Writer.View()
 	var dependencies []string
@@ -80,7 +79,7 @@ func (s *Service) waitedFor(ctx context.Context, ids []string) reactor.Ends {
 	return s.ends(ctx, v, dependencies...)
 }
 
-// endsOf says of each job and task that is asked about whether all its records ended well, and leaves out those that have none.
+// endsOf tells for each requested job and task whether all its records ended well, and leaves out those without records.
 func endsOf(asked reactor.Ends, last map[uint32]*pb.JobRecord) reactor.Ends {
 	ends := reactor.Ends{}
 	note := func(c jobid.Condition, good bool) {

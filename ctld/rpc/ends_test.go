@@ -64,8 +64,8 @@ func TestEndsOfForgottenJobs(t *testing.T) {
 	}
 }
 
-// TestEndsTakeTurnsOfAccounting: a submission that asks accounting holds no place of those who read meanwhile, and has one of those who
-// ask accounting, of which a user has half.
+// TestEndsTakeTurnsOfAccounting: a submission that asks accounting gives up its place meanwhile and takes one at accounting, where a user
+// can have half of the places.
 func TestEndsTakeTurnsOfAccounting(t *testing.T) {
 	s := serve(t)
 	mine := s.local.turnFor(&Peer{UID: 7, owner: 7}, "Submit")
@@ -75,7 +75,7 @@ func TestEndsTakeTurnsOfAccounting(t *testing.T) {
 	most := max(runtime.GOMAXPROCS(0), 2) / 2
 	free := func() (n int) { // places that the user could have at accounting
 		over, cancel := context.WithCancel(t.Context())
-		cancel() // who does not have a place at once does not wait
+		cancel() // Take must not wait for a place
 		for range most {
 			if other := s.local.gates.Selection(7); other.Take(over) == nil {
 				n++

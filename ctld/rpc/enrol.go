@@ -28,7 +28,7 @@ import (
 type Authority interface {
 	// Sign certifies a key that a host has made.
 	Sign(id mtls.Identity, key *ecdsa.PublicKey) (*x509.Certificate, error)
-	// Bundle is what hosts believe: the certificates of all authorities, PEM.
+	// Bundle returns the certificates of all authorities that hosts have to trust, PEM.
 	Bundle() ([]byte, error)
 }
 
@@ -47,8 +47,8 @@ type EnrolServer struct {
 	said  *logfile.Seldom
 }
 
-// Rates of attempts to join, a second and at once: of everybody, and of one address. A secret has 192 bits: nobody finds it by trying. They
-// bound what trying costs. Of renewals, what a host may ask for: each is a signature and a commit.
+// Rates of attempts to join, per second and burst: of all hosts, and of one address. Secrets have 192 bits and cannot be guessed; the rates
+// bound the cost of attempts. The rates of renewals are for each host: each renewal is a signature and a commit.
 const (
 	joinRate, joinBurst         = 50, 100
 	addrJoinRate, addrJoinBurst = 1, 20
@@ -57,7 +57,7 @@ const (
 	maxRenewers                 = 65536
 )
 
-// Bounds of what a stranger says.
+// Limits of an unauthenticated request.
 const (
 	maxTokenID   = 64
 	maxSecret    = 64
@@ -65,7 +65,7 @@ const (
 	maxJoinBytes = 4096 // of a certificate request
 )
 
-// mayJoin says whether there is time for another attempt from an address.
+// mayJoin reports whether the rates allow another attempt from an address.
 func (s *EnrolServer) mayJoin(from netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *EnrolServer) mayJoin(from netip.Addr) bool {
 	return l.Allow() && s.all.Allow()
 }
 
-// mayRenew says whether a host may have another certificate now.
+// mayRenew reports whether a host may get another certificate now.
 func (s *EnrolServer) mayRenew(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *EnrolServer) mayRenew(name string) bool {
 	return l.Allow()
 }
 
-// Join lets a host in that has a token.
+// Join admits a host with a token.
 func (s *EnrolServer) Join(ctx context.Context, r *nodepb.JoinRequest) (*nodepb.CertificateReply, error) {
 	from := netip.Addr{}
 	if p, ok := peer.FromContext(ctx); ok {
@@ -116,7 +116,7 @@ func (s *EnrolServer) Join(ctx context.Context, r *nodepb.JoinRequest) (*nodepb.
 	return s.reply(cert)
 }
 
-// refused says in the log that somebody tried, but does not let strangers fill it.
+// refused logs an attempt, but does not let strangers fill the log.
 func (s *EnrolServer) refused(from netip.Addr, r *nodepb.JoinRequest, err error) {
 	s.mu.Lock()
 	if s.said == nil {
@@ -130,7 +130,7 @@ func (s *EnrolServer) refused(from netip.Addr, r *nodepb.JoinRequest, err error)
 	}
 }
 
-// join gives the certificate as DER.
+// join returns the certificate as DER.
 func (s *EnrolServer) join(ctx context.Context, r *nodepb.JoinRequest) ([]byte, error) {
 	if len(r.Token) > maxTokenID || len(r.Secret) > maxSecret || len(r.Node) > maxJoinName || len(r.Role) > maxJoinName ||
 		len(r.Request) > maxJoinBytes {
@@ -141,7 +141,7 @@ func (s *EnrolServer) join(ctx context.Context, r *nodepb.JoinRequest) ([]byte, 
 		return nil, problem(pb.NewProblem(pb.CodeAccessDenied, "the join token is for cluster %s, not for this one (%s)", r.Cluster, mine))
 	}
 	hash := sha256.Sum256(r.Secret)
-	// Before anything that costs: without a token nothing is read or signed. The writer judges again.
+	// Check first, before anything expensive: without a token nothing is parsed or signed. The writer judges again.
 	t, now := s.Writer.View().Token(r.Token), time.Now().UnixNano()
 	if p := reactor.JudgeToken(t, hash[:], r.Node, r.Role, t.GetKeyHash(), now); p != nil {
 		return nil, problem(p)
@@ -179,7 +179,7 @@ func keyOf(request []byte, id mtls.Identity) (*ecdsa.PublicKey, []byte, error) {
 	return key, hash[:], nil
 }
 
-// Renew gives the next certificate to the holder of one.
+// Renew issues the next certificate to the holder of one.
 func (s *EnrolServer) Renew(ctx context.Context, r *nodepb.RenewRequest) (*nodepb.CertificateReply, error) {
 	id, serial, err := shownBy(ctx)
 	if err != nil {
@@ -205,13 +205,13 @@ func (s *EnrolServer) Renew(ctx context.Context, r *nodepb.RenewRequest) (*nodep
 	return s.reply(cert.Raw)
 }
 
-// failed is the answer when the writer says no.
+// failed converts the writer's error to an answer.
 func (s *EnrolServer) failed(err error) error {
 	var p *pb.Problem
 	if errors.As(err, &p) {
 		return problem(p)
 	}
-	return status.Error(codes.Unavailable, err.Error()) // it is busy, or ends
+	return status.Error(codes.Unavailable, err.Error()) // busy, or shutting down
 }
 
 func (s *EnrolServer) reply(der []byte) (*nodepb.CertificateReply, error) {
@@ -222,7 +222,7 @@ func (s *EnrolServer) reply(der []byte) (*nodepb.CertificateReply, error) {
 	return &nodepb.CertificateReply{Certificate: mtls.EncodeCertificate(der), Authorities: bundle}, nil
 }
 
-// CertificateRecord is what the state keeps of a certificate.
+// CertificateRecord returns the state's record of a certificate.
 func CertificateRecord(c *x509.Certificate, role, origin string) *pb.CertificateRecord {
 	r := &pb.CertificateRecord{Serial: mtls.Serial(c), Role: role, ExpiresNs: c.NotAfter.UnixNano(), Origin: origin,
 		Authority: mtls.SignerOf(c)}

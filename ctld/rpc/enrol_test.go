@@ -247,7 +247,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestRevocation: what is revoked is cut off at once and not let in again, until there is a new token.
+// TestRevocation: a revoked host is disconnected at once and refused until it has a new token.
 func TestRevocation(t *testing.T) {
 	s := serveNodes(t)
 	join := func(token string) (*nodepb.CertificateReply, *ecdsa.PrivateKey) {
@@ -402,7 +402,7 @@ func withALPN(c *tls.Config) *tls.Config {
 	return c
 }
 
-// TestAttemptsHaveARate: who tries tokens is told to wait.
+// TestAttemptsHaveARate: a peer that tries many tokens is told to wait.
 func TestAttemptsHaveARate(t *testing.T) {
 	s := serveNodes(t)
 	c := nodepb.NewEnrolAPIClient(s.connect(s.joining(s.dir)))

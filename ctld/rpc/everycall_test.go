@@ -7,7 +7,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// calls are one call of each method, on a job of alice's. What the reactor refuses per job comes back as an error, too.
+// calls has one call of each method, on a job of alice's. Refusals of the reactor per job are returned as errors, too.
 var calls = map[string]func(c pb.ControllerAPIClient, job uint32) error{
 	"Ping": func(c pb.ControllerAPIClient, _ uint32) error { _, err := c.Ping(ctx, &pb.PingRequest{}); return err },
 	"Submit": func(c pb.ControllerAPIClient, _ uint32) error {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Explain says in words why a job waits, or what has become of it; of an array first how many of its tasks are in which state.
+// Explain explains why a job waits, or what has become of it; for an array, it begins with the number of tasks in each state.
 func (s *Service) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.ExplainReply, error) {
 	v := s.Writer.View()
 	sel, p := selectionOf(&pb.JobsRequest{Ids: []string{r.Id}, AllStates: true})
@@ -51,14 +51,14 @@ func (s *Service) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.Explai
 	return &pb.ExplainReply{Text: text}, nil
 }
 
-// remembered is what only accounting knows: of each job or task its last attempt, if it has ended.
+// remembered returns what only accounting knows: the last attempt of each job or task, if it has ended.
 func (s *Service) remembered(ctx context.Context, id string, sees func(*pb.JobRecord) bool) *explain.Subject {
 	a := explain.NewSubject(s.Writer.View(), id)
 	sel, p := selectionOf(&pb.JobsRequest{Ids: []string{id}, AllStates: true})
 	if _, err := jobid.Parse(id); err != nil || p != nil || s.Acct == nil {
 		return a
 	}
-	var last *pb.JobRecord // attempts of a job come one after the other
+	var last *pb.JobRecord // attempts of a job are adjacent
 	settle := func() {
 		if last != nil && last.State.Terminal() {
 			a.AddDropped(last)
@@ -76,7 +76,7 @@ func (s *Service) remembered(ctx context.Context, id string, sees func(*pb.JobRe
 		if last != nil && last.Id != j.Id {
 			settle()
 		}
-		for _, n := range j.Alloc { // a job is forgotten only when nothing of it is left anywhere; accounting does not keep that
+		for _, n := range j.Alloc { // a job is forgotten only when nothing of it is left anywhere; accounting does not store that
 			n.Ended = true
 		}
 		last = j

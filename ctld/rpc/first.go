@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// helloWait is how long a stream may be open before the node has said who it is.
+// helloWait is the time that a node has to identify itself on a new stream.
 const helloWait = 30 * time.Second
 
-// firstOf is a stream's first message. A handler that returns ends the stream, and so the goroutine that waits for it.
+// firstOf returns a stream's first message. A handler that returns ends the stream, and with it the goroutine that waits here.
 func firstOf[M any](ctx context.Context, recv func() (M, error)) (first M, err error) {
 	type received struct {
 		m   M

@@ -11,7 +11,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Gpus streams the GPUs that match, with what they do and who holds them.
+// Gpus streams the GPUs that match, with their activity and owners.
 func (s *Service) Gpus(ctx context.Context, r *pb.GpusRequest, out pb.ControllerAPI_GpusServer) error {
 	return s.gpus(ctx, r, s.Writer.View(), s.redacted(ctx, out.Send))
 }
@@ -64,8 +64,8 @@ func (s *Service) gpus(ctx context.Context, r *pb.GpusRequest, v *state.View, se
 	return nil
 }
 
-// noGPUs says of nodes that have no GPU why, as their daemons have reported it: those with the same reason together, in the order of the
-// first of each.
+// noGPUs lists the reasons why nodes have no GPU, as their daemons have reported them: nodes with the same reason together, in the order of
+// the first of each.
 func noGPUs(nodes []*state.Node) (out []*pb.NoGpus) {
 	by := map[string]*pb.NoGpus{}
 	for _, n := range nodes {
@@ -103,7 +103,7 @@ func whyNoGPU(n *state.Node) string {
 	return why
 }
 
-// gpusOf are the GPUs of one node. Those that are only counted have nothing to show but their owners.
+// gpusOf returns the GPUs of one node. GPUs that are only counted show their owners and nothing else.
 func (s *Service) gpusOf(v *state.View, n *state.Node) []*pb.GpuRecord {
 	if n.Inv == nil {
 		return nil
@@ -135,13 +135,12 @@ func (s *Service) gpusOf(v *state.View, n *state.Node) []*pb.GpuRecord {
 	return out
 }
 
-// ownersOfPart are those of a GPU's owners who have an instance of it: by its place, or who have all of the GPU, which may be one
-// instance.
+// ownersOfPart returns those of a GPU's owners that have an instance of it: by its place, or all of the GPU, which may be one instance.
 func ownersOfPart(owners []*pb.GpuOwner, part *pb.Device) []*pb.GpuOwner {
 	return slices.DeleteFunc(slices.Clone(owners), func(o *pb.GpuOwner) bool { return o.Type != "" && o.Start != part.MigStart })
 }
 
-// gpu is what is shown of one GPU or instance.
+// gpu returns the displayed record of one GPU or instance.
 func (s *Service) gpu(v *state.View, n *state.Node, d *pb.Device, owners []*pb.GpuOwner) *pb.GpuRecord {
 	g := &pb.GpuRecord{Node: n.Name, Owners: owners, Device: &pb.Device{Name: d.Name, Type: d.Type, Index: d.Index, Id: d.Id,
 		Minor: d.Minor, Pci: d.Pci, Model: d.Model,
@@ -180,7 +179,7 @@ func ownersOf(n *state.Node, j *pb.JobRecord, owners map[uint32][]*pb.GpuOwner) 
 	}
 }
 
-// gpuState is a word for what a GPU can be used for, and why where that is not plain.
+// gpuState returns a word for the state of a GPU, and a reason where that is not obvious.
 func gpuState(n *state.Node, d *pb.Device, owners []*pb.GpuOwner) (word, why string) {
 	switch {
 	case d.Fault != "":
@@ -207,11 +206,11 @@ func gpuState(n *state.Node, d *pb.Device, owners []*pb.GpuOwner) (word, why str
 	return "mixed", ""
 }
 
-// reasonDetail is the number of that field of JobRecord.
+// reasonDetail is the number of JobRecord's field of that name.
 const reasonDetail = 6
 
-// withheld adds to what is shown of waiting jobs which partitions and nodes are gone and which devices are not given out, and why. Jobs
-// that ask for the same are told the same.
+// withheld adds to displayed waiting jobs which partitions and nodes are gone, which devices are withheld, and why. Jobs with equal
+// requests get the same text.
 func (s *Service) withheld(v *state.View, in *pb.Fields) func(*pb.JobRecord) *pb.JobRecord {
 	said := map[[7]string]string{}
 	return func(j *pb.JobRecord) *pb.JobRecord {

@@ -134,7 +134,7 @@ func TestOwnersOfAnInstance(t *testing.T) {
 	}
 }
 
-// TestGresOfANode: what sinfo and scontrol show of a node's devices.
+// TestGresOfANode: a node's devices as sinfo and scontrol show them.
 func TestGresOfANode(t *testing.T) {
 	v := gpuView(t)
 	r := &pb.NodeRecord{}

@@ -21,14 +21,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// MaxClockOff is by how much the clock of a host may differ from the controller's when it connects: certificates and what people read in
-// logs and accounting depend on it. What is connected stays so whatever its clock does.
+// MaxClockOff is the largest difference between the clocks of a host and the controller at connection: certificates, and times in logs and
+// accounting, depend on it. A connected host stays connected whatever its clock does.
 const MaxClockOff = 5 * time.Minute
 
-// theController is what refusals call this side.
+// theController names this side in refusals.
 const theController = "sluice-ctld"
 
-// greeted is what a call says of its host: of which build its daemon is, and what its clock shows, 0 for nothing.
+// greeted returns what a call tells about its host: the build of its daemon, and its clock, 0 if missing.
 func greeted(ctx context.Context) (b version.Build, nowNS int64) {
 	first := func(key string) string {
 		if v := metadata.ValueFromIncomingContext(ctx, key); len(v) > 0 {
@@ -40,8 +40,8 @@ func greeted(ctx context.Context) (b version.Build, nowNS int64) {
 	return version.Parse(first(version.Key)), nowNS
 }
 
-// meets refuses a host whose daemon or clock is too far from this controller's. nowNS is what the host's clock shows, 0 for a daemon that
-// predates this field.
+// meets refuses a host whose daemon or clock is too far from this controller's. nowNS is the host's clock, 0 for a daemon that predates
+// this field.
 func meets(ours, its version.Build, host string, nowNS int64, now time.Time) (reactor.Refusal, string) {
 	if err := ours.Meets(theController, "sluice-noded of "+host, its); err != nil {
 		return reactor.RefusedVersion, err.Error()
@@ -50,14 +50,14 @@ func meets(ours, its version.Build, host string, nowNS int64, now time.Time) (re
 	if nowNS == 0 || off <= MaxClockOff && off >= -MaxClockOff {
 		return "", ""
 	}
-	// To the minute: the host tries again every few seconds, and should not have something new to log each time.
+	// To the minute: the host retries every few seconds, and should not log another text each time.
 	shown := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 	return reactor.RefusedClock, fmt.Sprintf("the clock of %s shows %s, that of the controller %s: they differ by more than %v; "+
 		"correct the wrong one", host, shown(time.Unix(0, nowNS)), shown(now), MaxClockOff)
 }
 
-// welcome is asked of each call to the node port, but for Sync, which is answered where the node can be told of in the state. A host whose
-// clock is wrong may renew its certificate.
+// welcome checks each call to the node port except Sync, which makes its own check because it can record the reason in the node's state. A
+// host with a wrong clock may renew its certificate.
 func (g Guard) welcome(ctx context.Context, method string) error {
 	head := metadata.Pairs(version.Key, version.Ours.String())
 	if g.Signs != nil {
@@ -66,7 +66,7 @@ func (g Guard) welcome(ctx context.Context, method string) error {
 	if g.Generation.Number != 0 {
 		head.Set(version.GenerationKey, g.Generation.String())
 	}
-	_ = grpc.SetHeader(ctx, head) // fails where the call has ended
+	_ = grpc.SetHeader(ctx, head) // fails if the call has ended
 	if method == nodepb.NodeAPI_Sync_FullMethodName {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (g Guard) welcome(ctx context.Context, method string) error {
 	return nil
 }
 
-// outdated refuses a host that has followed a controller with a newer state: it is this one that is old.
+// outdated refuses a host that has followed a controller with a newer state: this controller's state is old.
 func outdated(ctx context.Context, ours version.Generation, host string) error {
 	v := metadata.ValueFromIncomingContext(ctx, version.GenerationKey)
 	if len(v) == 0 {
@@ -101,7 +101,7 @@ func outdated(ctx context.Context, ours version.Generation, host string) error {
 	return nil
 }
 
-// meets is that for a node's stream. A node that is refused is there, and what runs on it goes on: the state says why it cannot be used.
+// meets makes these checks for a node's stream. A refused node is alive and its jobs continue: the state records why it cannot be used.
 func (s *NodeServer) meets(ctx context.Context, h *pb.NodeHello) error {
 	if err := outdated(ctx, s.Generation, h.Node); err != nil {
 		if due, _ := s.says("generation", h.Node); due {
@@ -120,7 +120,7 @@ func (s *NodeServer) meets(ctx context.Context, h *pb.NodeHello) error {
 	return status.Error(codes.FailedPrecondition, text)
 }
 
-// commandMeets refuses a command of a release that is too far from this one's.
+// commandMeets refuses a command whose release is too far from the controller's.
 func commandMeets(ctx context.Context) error {
 	md, _ := ttrpc.GetMetadata(ctx)
 	said, _ := md.Get(version.Key)

@@ -100,7 +100,7 @@ func TestFollowedANewerState(t *testing.T) {
 	}
 }
 
-// TestCallsFromAfar: the same for what hosts call besides. Who renews a certificate may have a wrong clock.
+// TestCallsFromAfar: the same checks for the other calls of hosts. A host that renews its certificate may have a wrong clock.
 func TestCallsFromAfar(t *testing.T) {
 	now := time.Now()
 	call := func(method, build string, off time.Duration) error {

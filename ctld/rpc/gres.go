@@ -13,9 +13,9 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// showGres fills in what follows of a node's generic resources: what there is, what its jobs hold, what is not given out and why.
+// showGres fills in the displayed generic resources of a node: their numbers, those in use, and those withheld with the reasons.
 func showGres(v *state.View, n *state.Node, r *pb.NodeRecord) {
-	r.Reported = nil // every device of every node, which nobody looks at there
+	r.Reported = nil // every device of every node, which no client displays
 	if n.Inv == nil {
 		return
 	}
@@ -23,7 +23,7 @@ func showGres(v *state.View, n *state.Node, r *pb.NodeRecord) {
 	var used, drained, notes []string
 	total, have := map[string]uint64{}, map[string]uint64{}
 	var order []string
-	since := int64(0) // the first fault
+	since := int64(0) // of the first fault
 	for i := range n.Inv.Kinds {
 		k := &n.Inv.Kinds[i]
 		if !slices.Contains(order, k.Name) {
@@ -57,7 +57,7 @@ func showGres(v *state.View, n *state.Node, r *pb.NodeRecord) {
 	if r.Reason == "" && len(notes) > 0 { // for sinfo -R, where the node has no reason of its own
 		r.Reason, r.ReasonUser, r.ReasonNs = strings.Join(notes, "; "), "slurm", since
 	}
-	for _, differ := range n.Inv.Differ { // what is the fault of a device has been said with it
+	for _, differ := range n.Inv.Differ { // device faults are listed above
 		if !slices.ContainsFunc(notes, func(s string) bool { return strings.HasSuffix(s, ": "+differ) }) {
 			notes = append(notes, differ)
 		}
@@ -68,7 +68,7 @@ func showGres(v *state.View, n *state.Node, r *pb.NodeRecord) {
 	r.Diagnosis = strings.Join(notes, "; ")
 }
 
-// clockNote says that a clock is so many nanoseconds ahead.
+// clockNote describes a clock that is off nanoseconds ahead.
 func clockNote(off int64) string {
 	word := "ahead of"
 	if off < 0 {
@@ -77,8 +77,8 @@ func clockNote(off int64) string {
 	return fmt.Sprintf("its clock is %s %s the controller's", time.Duration(off).Round(time.Second), word)
 }
 
-// usedOf is what jobs hold of a kind: "gpu:a100:2(IDX:0-1)", "gpu:a100:0(IDX:N/A)" when none is held, and of shards how many of each
-// device's: "shard:3(3/8,0/8)".
+// usedOf formats the part of a kind that jobs hold: "gpu:a100:2(IDX:0-1)", "gpu:a100:0(IDX:N/A)" when none is held, and for shards the
+// number on each device: "shard:3(3/8,0/8)".
 func usedOf(n *state.Node, k *state.Kind, held []*pb.GresDevice) (text string, count uint64) {
 	var index state.Cores
 	parts := map[uint32]uint64{}
@@ -98,7 +98,7 @@ func usedOf(n *state.Node, k *state.Kind, held []*pb.GresDevice) (text string, c
 		}
 		one, _ := state.ParseCores(strconv.FormatUint(uint64(have.Index), 10))
 		if d.Parent != "" && index.Overlaps(one) {
-			continue // of a GPU that is counted already
+			continue // part of a GPU that was counted already
 		}
 		count += uint64(max(d.Share, 1))
 		parts[have.Index] += uint64(d.Share)
@@ -118,7 +118,7 @@ func usedOf(n *state.Node, k *state.Kind, held []*pb.GresDevice) (text string, c
 	return text + "(IDX:" + cmp.Or(index.String(), "N/A") + ")", count
 }
 
-// instancesOf are the MIG instances that jobs hold of the GPUs of a kind, by type: "gpu:a100_3g.20gb:2(IDX:8,12)".
+// instancesOf formats the MIG instances that jobs hold of the GPUs of a kind, by type: "gpu:a100_3g.20gb:2(IDX:8,12)".
 func instancesOf(k *state.Kind, held []*pb.GresDevice) []string {
 	index := map[string]state.Cores{}
 	var order []string
@@ -139,7 +139,7 @@ func instancesOf(k *state.Kind, held []*pb.GresDevice) []string {
 	return order
 }
 
-// drainedOf is what of a kind is not given out, "gpu:a100:1(IDX:3)", and why.
+// drainedOf formats the withheld devices of a kind, "gpu:a100:1(IDX:3)", and gives the reasons.
 func drainedOf(k *state.Kind) (text string, why []string) {
 	var index state.Cores
 	for _, d := range k.Devices {

@@ -15,20 +15,20 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Guard asks of every call to the node port what the authorisation table says of its method. The port takes connections without a
-// certificate, so that hosts can join: but for that, nothing is done for them.
+// Guard checks every call to the node port against the authorisation table. The port accepts connections without a certificate, so that
+// hosts can join; they may do nothing else.
 type Guard struct {
-	// Accepts says whether a certificate of the cluster's authority counts; what was revoked does not.
+	// Accepts reports whether a certificate of the cluster's authority is valid, not revoked.
 	Accepts func(name, serial string) bool
-	// Signs says which authority signs certificates (mtls.AuthorityID); nil: hosts are not told.
+	// Signs names the authority that signs certificates (mtls.AuthorityID); nil: hosts are not told.
 	Signs func() string
-	// Generation is that of this controller's state.
+	// Generation is the generation of this controller's state.
 	Generation version.Generation
-	// Met is told what a host says of itself with a call: of which release its daemon is, and by how much its clock is ahead. May be nil.
+	// Met is called with a host's release and by how much its clock is ahead, as sent with a call. May be nil.
 	Met func(serial, release string, ahead time.Duration)
 }
 
-// Options are for the server of the port.
+// Options are the options of the port's server.
 func (g Guard) Options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, do grpc.UnaryHandler) (any, error) {
@@ -76,7 +76,7 @@ func (g Guard) may(ctx context.Context, method string) error {
 	return nil
 }
 
-// shownBy is whose certificate a call comes with.
+// shownBy returns the identity and serial of a call's certificate.
 func shownBy(ctx context.Context) (id mtls.Identity, serial string, err error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

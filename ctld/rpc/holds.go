@@ -7,14 +7,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Holds are allocations without a batch script and who waits for their end: salloc and srun, for as long as they live. An allocation that
-// nobody waits for any more has been left behind. That is not part of the state: after a start nobody is known to have waited.
+// Holds counts the clients that wait for the end of allocations without a batch script: salloc and srun, for as long as they live. An
+// allocation for which nobody waits any more is abandoned. Holds are not part of the state: after a start none are known.
 type Holds struct {
 	mu   sync.Mutex
 	jobs map[uint32]int
 }
 
-// NewHolds makes one in which nobody waits.
+// NewHolds returns one without waiting clients.
 func NewHolds() *Holds { return &Holds{jobs: map[uint32]int{}} }
 
 // hold counts a call that waits for the end of a job, until it is released.
@@ -33,7 +33,7 @@ func (h *Holds) hold(ctx context.Context, j *pb.JobRecord) (release func()) {
 	}
 }
 
-// Of says how many wait for the end of a job, and whether anybody ever has.
+// Of returns how many clients wait for the end of a job, and whether any ever has.
 func (h *Holds) Of(job uint32) (waiting int, ever bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -41,7 +41,7 @@ func (h *Holds) Of(job uint32) (waiting int, ever bool) {
 	return waiting, ever
 }
 
-// Forget drops jobs of which nobody needs to know any more.
+// Forget drops jobs that are over.
 func (h *Holds) Forget(over func(job uint32) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

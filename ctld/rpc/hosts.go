@@ -18,22 +18,22 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Enrolment is what the methods about certificates need besides the state.
+// Enrolment holds the dependencies of the methods about certificates, apart from the state.
 type Enrolment struct {
 	Addresses func() []string // host:port of the controllers, as hosts reach them
-	// Trust gives the certificate that the controller shows, and those of the authorities; the first of which signs.
+	// Trust returns the controller's certificate, and those of the authorities; the first of these signs.
 	Trust func() (own *x509.Certificate, authorities []*x509.Certificate, err error)
-	// Shown are the certificates that were shown, Cut closes the connections of a host (Door).
+	// Shown lists the certificates that were presented; Cut closes the connections of a host (Door).
 	Shown func() []nodeport.Shown
 	Cut   func(name string) int
-	// TakeIn has the state note what was issued without the controller.
+	// TakeIn has the state record certificates that were issued without the controller.
 	TakeIn func(ctx context.Context)
 }
 
-// defaultTokenTTL is how long a token is good if nobody says: long enough to paste it into another window.
+// defaultTokenTTL is the default lifetime of a token: long enough to paste it into another window.
 const defaultTokenTTL = 15 * time.Minute
 
-// roleShown is what a role is called on a command line; in certificates a compute host's is "node".
+// roleShown returns the name of a role on the command line; in certificates a compute host's is "node".
 func roleShown(role string) string {
 	if role == mtls.RoleNode {
 		return "compute"
@@ -48,7 +48,7 @@ func roleMeant(word string) string {
 	return word
 }
 
-// CreateToken makes a join token. Its secret is in the answer alone.
+// CreateToken makes a join token. Only the answer contains its secret.
 func (s *Service) CreateToken(ctx context.Context, r *pb.CreateTokenRequest) (*pb.CreateTokenReply, error) {
 	own, all, err := s.Enrol.Trust()
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Service) Tokens(context.Context, *pb.TokensRequest) (*pb.TokensReply, e
 	return out, nil
 }
 
-// RevokeToken makes a join token worthless.
+// RevokeToken invalidates a join token.
 func (s *Service) RevokeToken(ctx context.Context, r *pb.RevokeTokenRequest) (*pb.RevokeTokenReply, error) {
 	out, err := s.do(ctx, reactor.RevokeToken{Caller: s.caller(peerOf(ctx)), ID: r.Id})
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *Service) RevokeToken(ctx context.Context, r *pb.RevokeTokenRequest) (*p
 	return &pb.RevokeTokenReply{Node: out.(*pb.TokenRecord).Node}, nil
 }
 
-// RevokeHost shuts a host out. When it returns, that is on disk, and the connections of the host are closed.
+// RevokeHost shuts a host out. When it returns, that is on disk, and the host's connections are closed.
 func (s *Service) RevokeHost(ctx context.Context, r *pb.RevokeHostRequest) (*pb.RevokeHostReply, error) {
 	peer := peerOf(ctx)
 	out, err := s.do(ctx, reactor.RevokeHost{Caller: s.caller(peer), UserName: s.Users.Name(peer.UID), Name: r.Name})
@@ -118,7 +118,7 @@ func (s *Service) RevokeHost(ctx context.Context, r *pb.RevokeHostRequest) (*pb.
 	return &pb.RevokeHostReply{Certificates: uint32(revoked.Certificates), Connections: uint32(cut), Tokens: uint32(revoked.Tokens)}, nil
 }
 
-// Certificates lists what was issued, by name and time.
+// Certificates lists the issued certificates, by name and time.
 func (s *Service) Certificates(ctx context.Context, _ *pb.CertificatesRequest) (*pb.CertificatesReply, error) {
 	own, all, err := s.Enrol.Trust()
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Service) Certificates(ctx context.Context, _ *pb.CertificatesRequest) (
 			out.Certificates = append(out.Certificates, info)
 		}
 	}
-	for _, c := range shown { // the controller has not issued them, or has forgotten
+	for _, c := range shown { // not issued by the controller, or forgotten
 		if c.Serial == mine.Serial {
 			continue
 		}

@@ -10,11 +10,11 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// maxReports bounds the steps that one commit takes in from a node. A message more may wait meanwhile, and the node with the next one.
+// maxReports bounds the step reports from a node in one commit. One more message may wait meanwhile, and the node with the next.
 const maxReports = 4096
 
-// intake is what a node reports of steps, on its way to the writer: all that gathers during a commit goes into the next. Most nodes of a
-// large cluster report nothing for a long time, so there is a goroutine only while there is something to hand on.
+// intake passes a node's step reports to the writer: all that arrive during a commit go into the next. Most nodes of a large cluster report
+// nothing for a long time, so there is a goroutine only while there are reports to pass on.
 type intake struct {
 	s    *NodeServer
 	ctx  context.Context // of the stream
@@ -23,13 +23,13 @@ type intake struct {
 
 	mu    sync.Mutex
 	steps []*pb.StepReport
-	taken chan struct{} // closed when steps are taken; nil: nobody waits for that
+	taken chan struct{} // closed when steps are taken; nil: nobody waits
 	busy  bool
 	ended bool
 	wg    sync.WaitGroup
 }
 
-// put takes over what a message says, and waits while there is too much already. It is called by one goroutine, which reads the messages.
+// put adds the reports of a message, and waits while there are too many already. Only the goroutine that reads the messages calls it.
 func (in *intake) put(steps []*pb.StepReport) error {
 	for {
 		in.mu.Lock()
@@ -64,7 +64,7 @@ func (in *intake) put(steps []*pb.StepReport) error {
 	return nil
 }
 
-// run hands reports to the writer until there are none.
+// run passes reports to the writer until there are none.
 func (in *intake) run() {
 	for {
 		in.mu.Lock()
@@ -83,7 +83,7 @@ func (in *intake) run() {
 	}
 }
 
-// hand has the writer take in reports, and lets the link see them.
+// hand passes reports to the writer and the link.
 func (in *intake) hand(steps []*pb.StepReport) {
 	in.link.Saw(steps)
 	for {
@@ -92,7 +92,7 @@ func (in *intake) hand(steps []*pb.StepReport) {
 			break
 		}
 		in.s.Log.Warn("cannot process a node's reports yet", "node", in.name, "err", err)
-		select { // the mailbox is full, or the disk: the reports must not be lost
+		select { // the mailbox or the disk is full: the reports must not be lost
 		case <-in.ctx.Done():
 		case <-time.After(busyRetry):
 		}
@@ -100,7 +100,7 @@ func (in *intake) hand(steps []*pb.StepReport) {
 	in.link.Wake()
 }
 
-// end waits, once ctx has ended, until nothing is handed on any more.
+// end waits, once ctx has ended, until nothing is being passed on.
 func (in *intake) end() {
 	in.mu.Lock()
 	in.ended = true

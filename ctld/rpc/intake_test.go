@@ -50,8 +50,8 @@ func reports(n int) (all []*pb.StepReport) {
 	return all
 }
 
-// TestReportsGather: what comes during a commit goes into the next one, all of it; what the writer has no room for is handed on again;
-// and once there is nothing more, nothing runs.
+// TestReportsGather: all reports that arrive during a commit go into the next one. Reports for which the writer has no room are sent again.
+// When none are left, nothing runs.
 func TestReportsGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, w := newIntake(t.Context())
@@ -118,7 +118,7 @@ func TestReportsWaitForRoom(t *testing.T) {
 	})
 }
 
-// reporting is a stream on which a node has so many messages to say, one step in each.
+// reporting is a stream on which a node has a number of messages to send, with one step in each.
 type reporting struct {
 	grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders]
 	left int
@@ -131,8 +131,8 @@ func (r *reporting) Recv() (*pb.NodeReport, error) {
 	return &pb.NodeReport{Steps: reports(1)}, nil
 }
 
-// TestANodeIsNotHeldUp: what a node says is taken in as fast as the writer takes it, however many messages it has. The clock of this test
-// goes on only when somebody waits for it.
+// TestANodeIsNotHeldUp: reports are taken in as fast as the writer takes them, however many messages a node has. The clock of this test
+// advances only when a goroutine waits for it.
 func TestANodeIsNotHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const messages = 20000

@@ -16,11 +16,11 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// renewalIsLate is which part of a certificate's life may be left before something is wrong: hosts renew at two thirds of it.
+// renewalIsLate is the fraction (one sixth) of a certificate's life below which it should have been renewed: hosts renew after two thirds.
 const renewalIsLate = 6
 
-// Hosts lists the controller, the nodes, and what else has a certificate that counts, with what of each is not as it should be. A host
-// that was shut out is none of the cluster's any more, unless it is a node.
+// Hosts lists the controller, the nodes, and all other holders of valid certificates, each with its faults. A host that was shut out no
+// longer belongs to the cluster, unless it is a node.
 func (s *Service) Hosts(ctx context.Context, _ *pb.HostsRequest) (*pb.HostsReply, error) {
 	certs, err := s.Certificates(ctx, &pb.CertificatesRequest{})
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *Service) Hosts(ctx context.Context, _ *pb.HostsRequest) (*pb.HostsReply
 		delete(best, k)
 	}
 	for k, c := range best {
-		if k.role == roleShown(mtls.RoleNode) || c.State != "valid" && !c.Connected { // of a node that is gone
+		if k.role == roleShown(mtls.RoleNode) || c.State != "valid" && !c.Connected { // certificate of a node that is gone
 			continue
 		}
 		h := &pb.HostInfo{Name: c.Name, Role: c.Role}
@@ -72,7 +72,7 @@ func (s *Service) Hosts(ctx context.Context, _ *pb.HostsRequest) (*pb.HostsReply
 	return out, nil
 }
 
-// inUse reports whether of two certificates of a host a is rather the one that it uses.
+// inUse reports whether a host more likely uses certificate a than b.
 func inUse(a, b *pb.CertificateInfo) bool {
 	if a.Connected != b.Connected {
 		return a.Connected
@@ -80,7 +80,7 @@ func inUse(a, b *pb.CertificateInfo) bool {
 	return a.ExpiresNs > b.ExpiresNs
 }
 
-// nodeInfo is what the state knows of a compute host.
+// nodeInfo returns the state's information about a compute host.
 func nodeInfo(v *state.View, n *state.Node) *pb.HostInfo {
 	h := &pb.HostInfo{Name: n.Name, Role: roleShown(mtls.RoleNode), State: baseState(n), StateFlags: n.StateFlags, Version: n.Version,
 		ClockOffNs: n.ClockOffNs, Address: n.Addr}
@@ -116,7 +116,7 @@ func nodeInfo(v *state.View, n *state.Node) *pb.HostInfo {
 	return h
 }
 
-// by adds what is known of the connection with which a certificate was shown. What a node has said of itself with its stream goes first.
+// by adds information from the connection that presented a certificate. A node's own report on its stream takes precedence.
 func by(h *pb.HostInfo, s nodeport.Shown) {
 	if s.Serial == "" {
 		return
@@ -137,7 +137,7 @@ func by(h *pb.HostInfo, s nodeport.Shown) {
 	}
 }
 
-// expiry says of a certificate that ends soon, although it should have been renewed.
+// expiry reports a certificate that ends soon, although it should have been renewed.
 func expiry(h *pb.HostInfo, c *pb.CertificateInfo, now time.Time) {
 	left := c.ExpiresNs - now.UnixNano()
 	switch {
@@ -149,7 +149,7 @@ func expiry(h *pb.HostInfo, c *pb.CertificateInfo, now time.Time) {
 	}
 }
 
-// judgeHost adds what differs from this controller.
+// judgeHost adds differences from this controller.
 func judgeHost(h *pb.HostInfo) {
 	if h.Version != "" && h.Version != version.Sluice {
 		h.Problems = append(h.Problems, fmt.Sprintf("its release is %s, the controller's %s", h.Version, version.Sluice))

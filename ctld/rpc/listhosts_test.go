@@ -11,7 +11,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestHostProblems: what of a host is said to be wrong, and what is not.
+// TestHostProblems: which problems of a host are reported, and which are not.
 func TestHostProblems(t *testing.T) {
 	cfg := &state.Config{Settings: &state.Settings{Cluster: "test", ConfSum: "files", BundleHash: "bundle"}}
 	v := state.New(cfg, "c", 1)
@@ -66,7 +66,7 @@ func TestHostProblems(t *testing.T) {
 	}
 }
 
-// TestLoginHost: what a host that is no node says of itself comes with its calls.
+// TestLoginHost: the facts about a host that is not a node come with its calls.
 func TestLoginHost(t *testing.T) {
 	for _, c := range []struct {
 		ahead time.Duration

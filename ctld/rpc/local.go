@@ -28,65 +28,66 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Bounds of what ordinary users have in this process at a time, for its memory and descriptors. There is no rate of calls: for time, users
-// take turns (package turns, loop.For). What a user has too much of waits, or is refused when it has been read, and commands then ask
-// again.
+// Limits of what ordinary users may occupy in this process, for its memory and descriptors. There is no rate of calls: users take turns by
+// time (package turns, loop.For). Excess calls wait, or are refused once they have been read, and commands then retry.
 const (
-	// maxLocalConns bounds open connections of the unix socket, maxUserConns those of one ordinary user: nobody shuts the others out.
+	// maxLocalConns bounds open connections of the unix socket, maxUserConns those of one ordinary user, so that one user cannot lock out
+	// the others.
 	maxLocalConns = 4096
 	maxUserConns  = 1024
-	// maxOperatorConns are on top of them: several users together do not shut out root either.
+	// maxOperatorConns are reserved on top of them, so that users together cannot lock out root.
 	maxOperatorConns = 256
-	// crowdedFor is how long a connection too many lives: long enough to be told so. So many of one user live at a time.
+	// crowdedFor is the lifetime of an excess connection: long enough to deliver the refusal. One user may have maxCrowded of them.
 	crowdedFor = 2 * time.Second
 	maxCrowded = 64
-	// maxUserCalls bounds the calls of one ordinary user that are being answered or wait, maxUserStreams those among them that have more
-	// than one message either way: what waits for its reader, or is being collected, takes memory. One more waits for its turn.
+	// maxUserCalls bounds the calls of one ordinary user that are being answered or wait; maxUserStreams those of them with more than one
+	// message either way, because an answer that waits for its reader, or a request under way, takes memory. Further calls wait.
 	maxUserCalls   = 1024
 	maxUserStreams = 64
-	// maxUserAnswers bounds the calls of one ordinary user that are worked on at a time, or whose answer waits to be written, on all
-	// connections; as maxConnAnswers does for one.
+	// maxUserAnswers bounds the calls of one ordinary user that are worked on, or whose answer waits to be written, on all connections;
+	// maxConnAnswers does so for one connection.
 	maxUserAnswers = 32
-	// maxConnAnswers: an answer takes up to four mebibytes, and as much again for what it is made of. Calls that wait for a job's end
-	// are not counted.
+	// maxConnAnswers: an answer takes up to four mebibytes, and its construction as much again. Calls that wait for a job's end are not
+	// counted.
 	maxConnAnswers = 2
-	// maxUserSelections bounds those that read the accounting, which can hold few at a time: who reads slowly keeps a place there.
+	// maxUserSelections bounds the calls that read the accounting database, which supports few at a time: a slow reader occupies a place
+	// there.
 	maxUserSelections = 2
 )
 
 // Local serves ControllerAPI on a unix socket.
 //
-// Why one ttrpc.Server per connection: ttrpc hands a handler no data of its connection but the context that Serve was given.
-// A server is a small map; making one costs microseconds, and the peer's identity is then in every context of the connection.
+// Each connection has a ttrpc.Server of its own, because ttrpc passes a handler no data of its connection except the context of Serve. A
+// server is a small map; making one costs microseconds, and the peer's identity is then in every context of the connection.
 type Local struct {
 	service  *Service
 	methods  map[string]ttrpc.Stream
 	operator func(uid uint32) bool
-	owner    func(uid uint32) uint32 // of a subordinate uid: what a user may have is his, whoever he is in his containers
+	owner    func(uid uint32) uint32 // the owner of a subordinate uid: a user's limits include the uids of his containers
 	log      *slog.Logger
-	said     *logfile.Seldom // lines that users can bring about
+	said     *logfile.Seldom // limits lines that users can cause
 
-	// frames.Patience, crowdedFor, drainsFor and frames.MaxWait, but in tests, where nobody is to be too late for them.
+	// frames.Patience, crowdedFor, drainsFor and frames.MaxWait; tests set longer ones so that no client is too late.
 	patience, crowdedFor, drainsFor, readWait time.Duration
 
-	slots map[bool]chan struct{} // of connections, of operators and of all others
-	gates *turns.Gates           // of users' calls
+	slots map[bool]chan struct{} // of connections: operators', and all others'
+	gates *turns.Gates           // for users' calls
 
 	mu    sync.Mutex
 	loads map[uint32]*load
 	conns map[uint32]int // open, by uid
 }
 
-// load is what one ordinary user asks for at present.
+// load holds the present demands of one ordinary user.
 type load struct {
 	calls      atomic.Int32
-	frames     *frames.User  // what of theirs is read
-	answers    chan struct{} // those that are worked on, or whose answers wait to be written
+	frames     *frames.User  // frames being read
+	answers    chan struct{} // calls being worked on, or whose answers wait to be written
 	streams    chan struct{}
 	selections chan struct{}
 }
 
-// NewLocal makes the server. operator says who may act on everything.
+// NewLocal makes the server. operator reports whether a uid may act on everything.
 func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Local {
 	l := &Local{service: s, methods: map[string]ttrpc.Stream{}, operator: operator, log: log, said: logfile.NewSeldom(time.Minute),
 		owner: passwd.NewSubordinates("/etc/subuid").Owner, patience: frames.Patience,
@@ -101,7 +102,7 @@ func NewLocal(s *Service, operator func(uid uint32) bool, log *slog.Logger) *Loc
 	return l
 }
 
-// localPlaces is maxLocalConns, or half of the descriptors that this process may have: the others are for the nodes and the state.
+// localPlaces returns maxLocalConns, or half of this process's descriptors: the others are for nodes and state.
 func localPlaces() int {
 	var most unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &most); err != nil {
@@ -110,8 +111,8 @@ func localPlaces() int {
 	return int(min(maxLocalConns, most.Cur/2))
 }
 
-// Listen makes the socket, open to every local user, in a folder that only the daemon's user may write to. A socket left by a
-// controller that is gone is replaced; one that answers is not.
+// Listen makes the socket, open to every local user, in a directory that only the daemon's user may write to. It replaces the socket of a
+// dead controller, but not one that answers.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("cannot create the directory of the socket: %w", err)
@@ -123,7 +124,7 @@ func Listen(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("cannot replace the old socket: %w", err)
 	}
-	old := unix.Umask(0) // and no chmod afterwards: in a folder of SlurmUser's a link could be in its place by then
+	old := unix.Umask(0) // no chmod afterwards: in a directory of SlurmUser's a link could have replaced it by then
 	l, err := net.Listen("unix", path)
 	unix.Umask(old)
 	if err != nil {
@@ -167,7 +168,7 @@ func (s *Local) Serve(ctx context.Context, l net.Listener) error {
 			continue
 		}
 		leave, ok := s.admitConn(peer)
-		if !ok { // more than is answered; commands that submit try again
+		if !ok { // more than can be answered; commands that submit try again
 			_ = conn.Close()
 			continue
 		}
@@ -180,7 +181,7 @@ func (s *Local) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// admitConn takes the places of a connection: of its user, wherever he connects from, and of all.
+// admitConn takes the places of a connection: its user's, from any host, and a general one.
 func (s *Local) admitConn(peer *Peer) (leave func(), ok bool) {
 	slot, mine := s.slots[peer.Operator], s.hold(peer.owner, 1)
 	if full := mine > maxUserConns+maxCrowded && !peer.Operator; full || !tryTake(slot) {
@@ -191,7 +192,7 @@ func (s *Local) admitConn(peer *Peer) (leave func(), ok bool) {
 	return func() { s.hold(peer.owner, -1); <-slot }, true
 }
 
-// tryTake takes a place, unless there is none.
+// tryTake takes a place, unless all are taken.
 func tryTake(places chan<- struct{}) bool {
 	select {
 	case places <- struct{}{}:
@@ -213,8 +214,8 @@ func (s *Local) serveConn(ctx context.Context, conn net.Conn, peer *Peer) {
 		return
 	}
 	srv.RegisterService(controllerAPI, &ttrpc.ServiceDesc{Streams: s.methods})
-	// The end of the controller breaks the connection, and that ends its calls, in this order: an answer would say that a call has
-	// failed of which nobody knows what becomes. Commands ask the next controller again.
+	// The end of the controller breaks the connection, which ends its calls, in this order: an answer would report a failure although the
+	// outcome of the call is unknown. Commands ask the next controller again.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	var user *frames.User
@@ -231,7 +232,7 @@ func (s *Local) serveConn(ctx context.Context, conn net.Conn, peer *Peer) {
 	_ = srv.Close()
 }
 
-// servedFor is how long a connection may live at most; 0: as long as its peer wants.
+// servedFor returns the maximum lifetime of a connection; 0: no limit.
 func (s *Local) servedFor(p *Peer) time.Duration {
 	switch {
 	case p.drains != nil:
@@ -253,13 +254,13 @@ func (s *Local) hold(uid uint32, by int) int {
 	return n
 }
 
-// kernel is a connection of this machine.
+// kernel is a connection from this machine.
 type kernel struct {
 	s *Local
 	c *net.UnixConn
 }
 
-// Identify asks the kernel who is at the other end: SO_PEERCRED and SO_PEERGROUPS, as of the time of the connect.
+// Identify asks the kernel for the peer: SO_PEERCRED and SO_PEERGROUPS, as of the time of the connect.
 func (k kernel) Identify(context.Context) (*Peer, *pb.Problem, error) {
 	raw, err := k.c.SyscallConn()
 	if err != nil {
@@ -281,8 +282,8 @@ func (k kernel) Identify(context.Context) (*Peer, *pb.Problem, error) {
 	return &Peer{UID: cred.Uid, GID: cred.Gid, Groups: groups, Operator: s.operator(cred.Uid), owner: s.ownerOf(cred.Uid)}, nil, nil
 }
 
-// ownerOf is for whom a uid counts: the owner of a subordinate one, unless it is known to have an account of its own. Ranges may by mistake
-// hold uids of a directory service. It is not asked, this must not wait: who was looked up before is known.
+// ownerOf returns the user to whom a uid's limits apply: the owner of a subordinate uid, unless it is known to have an account of its own.
+// Ranges may by mistake contain uids of a directory service. The service is not asked, because this must not wait; earlier look-ups count.
 func (s *Local) ownerOf(uid uint32) uint32 {
 	if owner := s.owner(uid); owner == uid || !s.service.Users.absent.Present(uid) {
 		return owner
@@ -292,7 +293,7 @@ func (s *Local) ownerOf(uid uint32) uint32 {
 
 const controllerAPI = "sluice.v1.ControllerAPI"
 
-// waitMethods may take as long as jobs and steps do.
+// waitMethods wait for jobs and steps, for any time.
 var waitMethods = map[string]bool{"WaitJob": true, "WaitAllocation": true, "WaitStep": true, "CreateStep": true}
 
 // guard makes a method read its request, and then authorise, limit and count the call.
@@ -310,8 +311,8 @@ func (s *Local) guard(name string, m method) ttrpc.Stream {
 	}}
 }
 
-// sayable makes the message of an error UTF-8, as that of google.rpc.Status has to be: ttrpc would end the connection without an answer.
-// What a user has given may be quoted in it.
+// sayable makes the message of an error valid UTF-8, as google.rpc.Status requires: otherwise ttrpc would end the connection without an
+// answer. The message may quote a user's input.
 func sayable(err error) error {
 	if err == nil || utf8.ValidString(err.Error()) {
 		return err
@@ -321,10 +322,10 @@ func sayable(err error) error {
 	return status.FromProto(st).Err()
 }
 
-// answer carries out a call. A handler that panics ends its call, and not the controller: it has changed nothing, as it reads published
-// views and hands commands to the writer.
+// answer carries out a call. A panic of a handler ends its call, but not the controller: a handler has changed nothing, as it reads
+// published views and passes commands to the writer.
 func (s *Local) answer(ctx context.Context, name string, m method, in ttrpc.StreamServer) (out any, err error) {
-	waits := m.collects || waitMethods[name] // for something that is not the controller's; its answer is small
+	waits := m.collects || waitMethods[name] // waits for something outside the controller; its answer is small
 	first := m.first()
 	if err := in.RecvMsg(first); err != nil {
 		return nil, err
@@ -363,12 +364,12 @@ func (s *Local) answer(ctx context.Context, name string, m method, in ttrpc.Stre
 	}
 	ctx = turns.With(ctx, t)
 	if out, err = m.handle(loop.For(ctx, turnOf(peer), peer.owner), first, boundedStream{in, ctx, t}); waits && err == nil {
-		_ = s.working(ctx, peer) // it waits for its turn at most; what has been done is not refused any more
+		_ = s.working(ctx, peer) // only waits for its turn: a completed call is not refused any more
 	}
 	return out, err
 }
 
-// turnOf is whose turn of the writer a call takes.
+// turnOf returns the kind of sender for a call's commands.
 func turnOf(p *Peer) loop.Who {
 	if p.Operator {
 		return loop.Operators
@@ -376,7 +377,7 @@ func turnOf(p *Peer) loop.Who {
 	return loop.Users
 }
 
-// admit lets a call begin; leave is for its end. streaming: it has more than one message one way or the other.
+// admit lets a call begin; leave ends it. streaming: it has more than one message in some direction.
 func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave func(), err error) {
 	if p := peerOf(ctx); p.refused != nil {
 		return func() {}, p.mayDrain(ctx, method)
@@ -400,7 +401,7 @@ func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave
 		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "%d of your calls are already in progress",
 			maxUserCalls).WithHint("wait until some of your commands have finished"))
 	}
-	// What reads the accounting database may take long, and has few connections to it.
+	// Calls that read the accounting database may take long, and share few connections to it.
 	selects := selectMethods[method]
 	if !streaming && !selects {
 		return func() { l.calls.Add(-1) }, nil
@@ -421,7 +422,7 @@ func (s *Local) admit(ctx context.Context, method string, streaming bool) (leave
 	}
 }
 
-// loadOf is what a user asks for. Users are those of this machine, so there are not many.
+// loadOf returns the load of a user. Users are those of this machine, so there are not many.
 func (s *Local) loadOf(uid uint32) *load {
 	s.mu.Lock()
 	defer s.mu.Unlock()

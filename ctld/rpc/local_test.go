@@ -138,8 +138,8 @@ func (s *server) as(uid, gid uint32, groups ...uint32) pb.ControllerAPIClient {
 	return pb.NewControllerAPIClient(client)
 }
 
-// connect is a connection made by a thread that is somebody else: the kernel tells the other end who it was. Root of the test process
-// is not given up, because only that thread changes, and it ends. Of the groups the first is that of the user.
+// connect connects as uid, which the kernel reports to the other end. Only one thread changes its identity, and it ends afterwards, so
+// the test process remains root. The first of groups is the user's primary group.
 func (s *server) connect(uid uint32, groups ...uint32) net.Conn {
 	s.t.Helper()
 	type result struct {
@@ -308,7 +308,7 @@ func TestWhoMayCall(t *testing.T) {
 	}
 }
 
-// A job is the peer's, whatever its specification says; only root may submit for others.
+// A job belongs to the peer, whatever its specification says; only root may submit for others.
 func TestIdentity(t *testing.T) {
 	s := serve(t)
 	user, root := s.as(nobody, nobody, nobody, 7), s.as(0, 0)
@@ -320,7 +320,7 @@ func TestIdentity(t *testing.T) {
 	if j.Spec.AllocNode != "h" {
 		t.Errorf("the job says that it comes from %s", j.Spec.AllocNode)
 	}
-	// The controller has the name of slurm.conf, whatever its machine is called.
+	// The controller's name is that of slurm.conf, not that of its machine.
 	if r, err := user.Ping(ctx, &pb.PingRequest{}); err != nil || r.Host != "head" {
 		t.Errorf("the controller says that it is %v, %v", r, err)
 	}
@@ -485,8 +485,8 @@ func TestWaitJob(t *testing.T) {
 	}
 }
 
-// Who waits for an array looks at it when he comes, and when all of it has ended: not at each of the tasks that end before, whatever their
-// order. Other records of it are waited for as jobs.
+// A caller that waits for an array examines it at the start and when all of it has ended, not at the end of each task, in any order. Waits
+// for other records of the array work as for jobs.
 func TestWaitForAnArrayLooksOnce(t *testing.T) {
 	s := serve(t)
 	c := s.as(alice, alice)

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// methods are those of ControllerAPI, each served as a stream, also those that take one message and answer with one: on the wire that
-// is the same. As a unary method ttrpc's server keeps nothing for the stream of a call, and a client that sends data on it while the
-// call is being answered makes it read from there: a nil pointer, and the end of the controller.
+// methods returns the methods of ControllerAPI. All are served as streams, including those with one request and one answer: on the wire
+// that is the same. For a unary method ttrpc's server keeps nothing for the stream of a call, so a client that sends data on it while the
+// call is being answered makes it dereference a nil pointer, which ends the controller.
 func methods(s *Service) map[string]method {
 	return map[string]method{
 		"Ping": unary(s.Ping), "Config": unary(s.Config), "Stats": unary(s.Stats), "Topology": unary(s.Topology),
@@ -36,7 +36,7 @@ func methods(s *Service) map[string]method {
 	}
 }
 
-// method is one of ControllerAPI's. Its first message is read before anything else, also where the call is then refused: ttrpc answers
+// method is a method of ControllerAPI. Its first message is read before anything else, even if the call is then refused: ttrpc answers
 // twice on the stream of a call that ends earlier.
 type method struct {
 	first  func() proto.Message
@@ -54,7 +54,7 @@ func unary[Q, R any](f func(context.Context, *Q) (*R, error)) method {
 	}}
 }
 
-// listing serves a method that takes one message and answers with any number of R; S is what it sends them by.
+// listing serves a method that takes one message and answers with any number of R, sent through S.
 func listing[R, Q, S any](f func(context.Context, *Q, S) error) method {
 	return method{first: newOf[Q], lists: true,
 		handle: func(ctx context.Context, first proto.Message, in ttrpc.StreamServer) (any, error) {
@@ -77,10 +77,10 @@ func collecting(f func(context.Context, pb.ControllerAPI_SubmitLargeServer) (*pb
 
 type receiver struct {
 	ttrpc.StreamServer
-	first *pb.SubmitChunk // until it is taken
+	first *pb.SubmitChunk // nil once it was received
 }
 
-// Recv gives the next of the messages.
+// Recv returns the next message.
 func (r *receiver) Recv() (m *pb.SubmitChunk, err error) {
 	if m, r.first = r.first, nil; m != nil {
 		return m, nil
@@ -92,8 +92,8 @@ func (r *receiver) Recv() (m *pb.SubmitChunk, err error) {
 	return m, nil
 }
 
-// turnMethods are the calls that take their turn when their request has been read. Of the others, those that look for jobs take it for the
-// walk (attentive), and submissions when job_submit.lua and the directory of users have been asked, which may take long.
+// turnMethods are the calls that take their turn when their request has been read. Of the others, those that search jobs take it for the
+// walk (attentive), and submissions after job_submit.lua and the look-up of the user, which may take long.
 var turnMethods = map[string]bool{
 	"Config": true, "Stats": true, "Topology": true, "Jobs": true, "Nodes": true, "Gpus": true, "Partitions": true, "Reservations": true,
 	"Licenses": true, "Explain": true, "Priorities": true, "Usage": true, "BatchScript": true, "Crontab": true,
@@ -103,7 +103,7 @@ var turnMethods = map[string]bool{
 // selectMethods read the accounting database.
 var selectMethods = map[string]bool{"Accounting": true, "AccountingScript": true, "AccountUsage": true, "Report": true}
 
-// turnFor is the turn of a call that is about to begin.
+// turnFor returns the turn for a call that is about to begin.
 func (s *Local) turnFor(p *Peer, method string) *turns.Turn {
 	switch {
 	case p.Operator:

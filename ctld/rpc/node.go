@@ -35,25 +35,25 @@ type NodeServer struct {
 	Writer     Writer
 	Dispatcher *dispatch.Dispatcher
 	Beats      *Beats
-	Samples    *live.Samples // nil: nobody looks at them
-	Live       *live.Steps   // nil: nobody looks at it
+	Samples    *live.Samples // may be nil
+	Live       *live.Steps   // may be nil
 	ClusterID  string
 	Generation version.Generation // of the state
 	Log        *slog.Logger
-	Conf       *hostconf.Current // for hosts without files; nil: they get nothing
-	// Found is the node of a host that asks to be one, from what it says; nil: there are none but those of slurm.conf.
+	Conf       *hostconf.Current // for hosts without files; nil: there is none
+	// Found returns the node for a host that asks to be one, from its hello; nil: there are only the nodes of slurm.conf.
 	Found func(*pb.NodeHello) (*pb.NodeRecord, error)
-	// Ending is closed when the controller ends: all streams do then, which is not worth a command each. nil: it does not end.
+	// Ending is closed when the controller ends: it ends all streams without a command for each. nil: it never ends.
 	Ending <-chan struct{}
 
 	streams atomic.Uint64 // opened so far
 
 	mu     sync.Mutex
 	hellos map[string]*rate.Limiter // by node of this cluster
-	said   *logfile.Seldom          // lines that nodes can bring about
+	said   *logfile.Seldom          // limits lines that nodes can cause
 }
 
-// says reports whether a line about a node is due that it can bring about as often as it likes.
+// says reports whether a line about a node, which the node can cause at any rate, is due.
 func (s *NodeServer) says(what, node string) (due bool, left int) {
 	s.mu.Lock()
 	if s.said == nil {
@@ -64,12 +64,11 @@ func (s *NodeServer) says(what, node string) (due bool, left int) {
 	return said.Says(what + " " + node)
 }
 
-// How often one node may open a stream, sustained per second and at once: each is a commit, and lines in the log. What is over waits. The
-// messages on a stream have no rate: their node takes turns with others for the writer (loop.ForNode), and a stream is not read any further
-// while what it says waits (intake).
+// Rate at which one node may open streams, per second and burst: each is a commit, and lines in the log. Excess ones wait. The messages on
+// a stream have no rate: nodes take turns for the writer (loop.ForNode), and a stream is not read while its messages wait (intake).
 const helloRate, helloBurst = 2, 10
 
-// nodeName is the name in the certificate that the node has shown, and its serial; the TLS layer has verified it.
+// nodeName returns the name and serial of the node's certificate, which the TLS layer has verified.
 func nodeName(ctx context.Context) (name, serial string, err error) {
 	id, serial, err := shownBy(ctx)
 	if err != nil {
@@ -81,7 +80,7 @@ func nodeName(ctx context.Context) (name, serial string, err error) {
 	return id.Name, serial, nil
 }
 
-// Sync serves one node: hello, then reports one way and orders the other.
+// Sync serves one node: hello, then reports in one direction and orders in the other.
 func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.NodeOrders]) error {
 	name, serial, err := nodeName(stream.Context())
 	if err != nil {
@@ -119,7 +118,7 @@ func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.Node
 	}
 	if _, err := s.Writer.Do(ctx, hello); err != nil {
 		if len(first.Steps) > 0 && s.Writer.View().Node(name) == nil {
-			// Taken out of slurm.conf while jobs ran: they have been given up, and there is nobody else to end them.
+			// The node was removed from slurm.conf while jobs ran. They have been given up, and no other order would end them.
 			_ = stream.Send(&pb.NodeOrders{Full: true})
 		}
 		return status.Error(codes.FailedPrecondition, err.Error())
@@ -142,10 +141,10 @@ func (s *NodeServer) Sync(stream grpc.BidiStreamingServer[pb.NodeReport, pb.Node
 	return s.converse(ctx, cancel, stream, link, name)
 }
 
-// maxNodeConf bounds --conf.
+// maxNodeConf bounds the length of --conf.
 const maxNodeConf = 4096
 
-// found is what a host says that asks to be a node, nil for one that does not.
+// found returns the node record of a host that asks to be a node, nil for any other.
 func (s *NodeServer) found(ctx context.Context, h *pb.NodeHello) (*pb.NodeRecord, error) {
 	if h.Dynamic == nil || s.Found == nil {
 		return nil, nil
@@ -165,7 +164,7 @@ func (s *NodeServer) found(ctx context.Context, h *pb.NodeHello) (*pb.NodeRecord
 	return rec, nil
 }
 
-// inTurn waits until a node may open one stream more. Nodes that are not in the configuration share one place.
+// inTurn waits until a node may open another stream. Nodes that are not in the configuration share one rate.
 func (s *NodeServer) inTurn(ctx context.Context, node string) error {
 	if s.Writer.View().Node(node) == nil {
 		node = ""
@@ -183,9 +182,8 @@ func (s *NodeServer) inTurn(ctx context.Context, node string) error {
 	return l.Wait(ctx)
 }
 
-// gone says that a stream has ended: also when the hello was refused, or was taken in while nobody waited for the answer any more,
-// and also when there is a newer stream, which the writer tells apart by the number. It must get through: a node that is thought
-// to be linked is never found to be down.
+// gone reports the end of a stream to the writer, also when the hello was refused or was handled too late, and when there is a newer
+// stream, which the writer recognises by its number. It must get through: a node that seems to be linked is never found to be down.
 func (s *NodeServer) gone(name string, stream uint64) {
 	for {
 		select {
@@ -201,7 +199,7 @@ func (s *NodeServer) gone(name string, stream uint64) {
 	}
 }
 
-// busyRetry is how long to wait when the mailbox is full or the disk.
+// busyRetry is the pause before another try when the mailbox or the disk is full.
 const busyRetry = 100 * time.Millisecond
 
 func (s *NodeServer) converse(ctx context.Context, cancel context.CancelFunc,
@@ -255,7 +253,7 @@ func (s *NodeServer) sendAll(stream grpc.BidiStreamingServer[pb.NodeReport, pb.N
 	}
 }
 
-// recordFailed ends steps that cannot be launched; when the writer has no time now, the link is asked again.
+// recordFailed ends steps that cannot be launched; if the writer is busy, the link tries again.
 func (s *NodeServer) recordFailed(ctx context.Context, link *dispatch.Link, name string, failed []*pb.StepReport) {
 	if _, err := s.Writer.Do(ctx, reactor.StepReports{Node: name, Steps: failed}); err != nil {
 		time.AfterFunc(busyRetry, link.Wake)
@@ -299,8 +297,8 @@ func (s *NodeServer) receive(ctx context.Context, stream grpc.BidiStreamingServe
 	}
 }
 
-// must hands what a node says to the writer, and waits until the writer has it: a fault of a device must not be lost, and what the node
-// reports after it may build on it.
+// must passes a node's report to the writer, and waits until the writer has it: a fault of a device must not be lost, and later reports may
+// build on it.
 func (s *NodeServer) must(ctx context.Context, what string, c reactor.Command, name string) {
 	for {
 		_, err := s.Writer.Do(ctx, c)
@@ -315,10 +313,9 @@ func (s *NodeServer) must(ctx context.Context, what string, c reactor.Command, n
 	}
 }
 
-// clockOff is by how much the clock of a node is ahead of this one, by what the node says that it shows. That they differ is logged when it
-// is news.
+// clockOff returns by how much the clock of a node, as it reports it, is ahead of this one. A new difference is logged.
 func (s *NodeServer) clockOff(node string, shownNS int64) int64 {
-	if shownNS == 0 { // a node daemon of an older version
+	if shownNS == 0 { // a daemon of an older version
 		return 0
 	}
 	off := shownNS - time.Now().UnixNano()
@@ -336,13 +333,13 @@ func (s *NodeServer) clockOff(node string, shownNS int64) int64 {
 	return off
 }
 
-// Beats gathers heartbeats and hands them to the writer once a second, so that thousands of nodes cost one command.
+// Beats collects heartbeats and passes them to the writer once a second, so that thousands of nodes cost one command.
 type Beats struct {
 	mu   sync.Mutex
 	last reactor.NodeBeats
 }
 
-// NewBeats makes an empty gatherer.
+// NewBeats returns an empty collection.
 func NewBeats() *Beats { return &Beats{last: noBeats()} }
 
 func noBeats() reactor.NodeBeats {
@@ -356,7 +353,7 @@ func (b *Beats) Put(node string, h *pb.Heartbeat, offNS int64) {
 	b.mu.Unlock()
 }
 
-// Run hands them on until ctx ends.
+// Run passes them on until ctx ends.
 func (b *Beats) Run(ctx context.Context, w Writer) {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()

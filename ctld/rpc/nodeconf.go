@@ -11,8 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Configuration gives a host the configuration in force, and each one that comes after it. What a host may know does not depend on which
-// one it is.
+// Configuration streams the present configuration to a host, and each later one. All hosts may see the same.
 func (s *NodeServer) Configuration(_ *nodepb.ConfigurationRequest, stream grpc.ServerStreamingServer[pb.Configuration]) error {
 	id, err := hostOf(stream.Context())
 	if err != nil {
@@ -45,10 +44,10 @@ func (s *NodeServer) Configuration(_ *nodepb.ConfigurationRequest, stream grpc.S
 	}
 }
 
-// short is enough of a hash for people to compare.
+// short abbreviates a hash for people.
 func short(hash string) string { return hash[:min(len(hash), 8)] }
 
-// confNote says what is wrong with a node's configuration, in words; "" is nothing, or not known.
+// confNote describes what is wrong with a node's configuration; "" is nothing, or unknown.
 func confNote(v *state.View, c *pb.ConfigurationState) string {
 	want := v.Settings.ConfSum
 	if c.GetFetched() {
@@ -65,7 +64,7 @@ func confNote(v *state.View, c *pb.ConfigurationState) string {
 	return fmt.Sprintf("its configuration is behind (%s, not %s)", short(c.Hash), short(want))
 }
 
-// judgeConf logs that a node has another configuration. A host that gets its configuration from here is about to be given it.
+// judgeConf logs that a node has another configuration. It skips hosts that get their configuration from here: they are about to get it.
 func (s *NodeServer) judgeConf(node string, c *pb.ConfigurationState) {
 	note := confNote(s.Writer.View(), c)
 	if note == "" || c.GetFetched() && c.GetError() == "" {
@@ -79,7 +78,7 @@ func (s *NodeServer) judgeConf(node string, c *pb.ConfigurationState) {
 		"left_out", left)
 }
 
-// showConf adds to what is wrong with a node what is wrong with its configuration.
+// showConf adds faults of a node's configuration to its diagnosis.
 func showConf(v *state.View, n *state.Node, r *pb.NodeRecord) {
 	note := confNote(v, &pb.ConfigurationState{Hash: n.ConfHash, Fetched: n.ConfFetched, Error: n.ConfError})
 	if note != "" && r.Diagnosis != "" {

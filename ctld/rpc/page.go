@@ -6,9 +6,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// pageRecords and pageBytes bound one message of a stream: it ends at the first of them. A message ends at four mebibytes for
-// ttrpc, and a record may have texts of many kilobytes. One that has more than pageBytes, as with a dependency of 32,768 conditions, has
-// a message of its own.
+// pageRecords and pageBytes bound one message of a stream, whichever is reached first. ttrpc's limit for a message is four mebibytes, and a
+// record may have texts of many kilobytes. A record larger than pageBytes, for instance with a dependency of 32,768 conditions, has a
+// message of its own.
 const (
 	pageRecords = 512
 	pageBytes   = 1 << 20
@@ -17,8 +17,8 @@ const (
 // records is the number of the field that holds the records, in JobsReply, NodesReply and AccountingReply.
 const records = 1
 
-// pages sends records as they are encoded, without a message that holds them: what is encoded already stands in a reply as a field
-// that protobuf's library does not know, which it writes out as it is. For the receiver it is the field of that number.
+// pages sends records as they are encoded, without a message object: the encoded bytes are set in the reply as an unknown field, which
+// protobuf's library writes out unchanged. The receiver sees the field of that number.
 type pages struct {
 	send  func(encoded []byte) error
 	b     []byte
@@ -26,7 +26,7 @@ type pages struct {
 	sent  bool
 }
 
-// pagesOf sends messages of type M by way of send; empty makes one with everything but the records.
+// pagesOf sends messages of type M through send; empty makes one with everything except the records.
 func pagesOf[M proto.Message](empty func() M, send func(M) error) *pages {
 	return &pages{send: func(encoded []byte) error {
 		m := empty()
@@ -35,17 +35,17 @@ func pagesOf[M proto.Message](empty func() M, send func(M) error) *pages {
 	}}
 }
 
-// record is what can encode some of its fields.
+// fieldAppender can encode some of its fields.
 type fieldAppender interface {
 	AppendFields(b []byte, in *pb.Fields) []byte
 }
 
-// stored is a record that is kept as it is encoded, with all its fields.
+// stored is a record in encoded form, with all its fields.
 type stored []byte
 
 func (s stored) AppendFields(b []byte, _ *pb.Fields) []byte { return append(b, s...) }
 
-// add puts a record into the page, and sends the page when it is full.
+// add appends a record to the page, and sends the page when it is full.
 func (p *pages) add(r fieldAppender, in *pb.Fields) error { return p.put(records, r, in) }
 
 // put is add for a field of another number.
@@ -67,11 +67,11 @@ func (p *pages) put(field int, r fieldAppender, in *pb.Fields) error {
 
 func (p *pages) flush() error {
 	err := p.send(p.b)
-	p.b, p.count, p.sent = p.b[:0], 0, true // what has been sent has been copied
+	p.b, p.count, p.sent = p.b[:0], 0, true // sent data has been copied
 	return err
 }
 
-// end sends what is left, and an empty page when there was nothing.
+// end sends the rest, or an empty page when there were no records.
 func (p *pages) end() error {
 	if p.count > 0 || !p.sent {
 		return p.flush()

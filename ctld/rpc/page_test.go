@@ -8,8 +8,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestLongTextsFitIntoPages: users may write long comments; a page of such jobs is still a message that ttrpc sends, or nobody could
-// look at the queue any more.
+// TestLongTextsFitIntoPages: users may write long comments. A page of such jobs must still fit into a ttrpc message, or the queue could not
+// be listed any more.
 func TestLongTextsFitIntoPages(t *testing.T) {
 	s := serve(t)
 	c := s.as(alice, alice)

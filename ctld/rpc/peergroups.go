@@ -22,7 +22,7 @@ func peerGroups(fd int) ([]uint32, error) {
 			uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&size)), 0)
 		switch {
 		case errno == 0:
-			return slices.Clone(buf[:size/4]), nil // each job keeps them: no more than there are
+			return slices.Clone(buf[:size/4]), nil // jobs keep it: no larger than needed
 		case errors.Is(errno, unix.ERANGE) && len(buf) < maxGroups:
 			buf = make([]uint32, min(int(size/4), maxGroups))
 		default:

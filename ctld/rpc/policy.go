@@ -7,7 +7,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Policy answers all accounts, users, associations and QOS.
+// Policy returns all accounts, users, associations and QOS.
 func (s *Service) Policy(_ context.Context, r *pb.PolicyRequest, out pb.ControllerAPI_PolicyServer) error {
 	p := s.Writer.View().Policy()
 	reply := &pb.PolicyReply{}
@@ -46,7 +46,7 @@ func (s *Service) Policy(_ context.Context, r *pb.PolicyRequest, out pb.Controll
 	return out.Send(reply)
 }
 
-// ChangePolicy changes accounts, users, associations or QOS. Who may is decided by the reactor, as it depends on these.
+// ChangePolicy changes accounts, users, associations or QOS. The reactor decides who may, because it depends on these.
 func (s *Service) ChangePolicy(ctx context.Context, r *pb.ChangePolicyRequest) (*pb.ChangePolicyReply, error) {
 	peer := peerOf(ctx)
 	out, err := s.do(ctx, decide.Change{User: s.Users.Name(peer.UID), Operator: peer.Operator, Request: r})

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Priorities answers what the priorities of waiting jobs are made of (sprio).
+// Priorities returns the components of the priorities of waiting jobs (sprio).
 func (s *Service) Priorities(ctx context.Context, r *pb.PrioritiesRequest) (*pb.PrioritiesReply, error) {
 	f := r.Filter
 	if f == nil {
@@ -52,7 +52,7 @@ func (s *Service) Priorities(ctx context.Context, r *pb.PrioritiesRequest) (*pb.
 	return reply, nil
 }
 
-// competes reports whether a job waits for nothing but its turn: held jobs, and those whose time has not come, have no priority yet.
+// competes reports whether a job waits only for its turn: held jobs, and those whose time has not come, have no priority yet.
 func competes(v *state.View, j *pb.JobRecord) bool {
 	return state.Pending(j) && j.Priority != 0 && j.Dependency == "" && j.EligibleNs != 0 && j.EligibleNs <= v.NowNS &&
 		j.Spec.BeginNs <= v.NowNS
@@ -64,7 +64,7 @@ func weights(w *record.Weights) map[string]float64 {
 		"node": w.TRES.Node, "gres/gpu": w.TRES.GPU}
 }
 
-// sum is the priority before it is cut to a whole number.
+// sum returns the priority before rounding.
 func sum(t *priority.Parts) float64 {
 	whole := priority.Total(*t)
 	exact := float64(t.Site) - float64(t.Nice)
@@ -77,7 +77,7 @@ func sum(t *priority.Parts) float64 {
 	return float64(whole)
 }
 
-// norm is a term before it is weighted; one without a weight is not looked at, and is shown as 0, as by Slurm.
+// norm returns a factor before weighting; without a weight it is 0, as in Slurm.
 func norm(p priority.Part) float64 {
 	if p.Weight == 0 {
 		return 0

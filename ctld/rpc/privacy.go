@@ -6,7 +6,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// sees tells which jobs a caller may know of: with PrivateData=jobs one's own, unless operator (slurm.conf(5)).
+// sees returns a test for the jobs that a caller may see: with PrivateData=jobs their own, unless operator (slurm.conf(5)).
 func (s *Service) sees(ctx context.Context) func(*pb.JobRecord) bool {
 	peer := peerOf(ctx)
 	if !s.hides(peer) {
@@ -15,15 +15,15 @@ func (s *Service) sees(ctx context.Context) func(*pb.JobRecord) bool {
 	return func(j *pb.JobRecord) bool { return j.Spec.Uid == peer.UID }
 }
 
-// hides: jobs of others are hidden from a caller.
+// hides reports whether other users' jobs are hidden from a caller.
 func (s *Service) hides(peer *Peer) bool {
 	return s.Privacy != nil && !peer.Operator && s.Privacy().Jobs
 }
 
-// private is shown for the id of a job that the caller may not know of.
+// private replaces the id of a job that the caller may not see.
 const private = "private"
 
-// redacted keeps from the owners of GPUs what the caller may not know: that a GPU is in use is no secret, by whom is.
+// redacted removes from the owners of GPUs what the caller may not see: that a GPU is in use is no secret, but by whom is.
 func (s *Service) redacted(ctx context.Context, send func(*pb.GpusReply) error) func(*pb.GpusReply) error {
 	sees := s.sees(ctx)
 	return func(r *pb.GpusReply) error {

@@ -9,7 +9,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestJobsArePrivate: with PrivateData=jobs nobody but operators learns of another's jobs, by any way to ask.
+// TestJobsArePrivate: with PrivateData=jobs only operators learn of another user's jobs, by any call.
 func TestJobsArePrivate(t *testing.T) {
 	s := serve(t)
 	mine, root := s.as(alice, alice), s.as(0, 0)
@@ -46,8 +46,8 @@ func TestJobsArePrivate(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreSilent: with PrivateData=jobs a refusal to act on another's job does not say whose it is; its phrase is that of a real
-// Slurm 22.05. Without, it names the owner.
+// TestRefusalsAreSilent: with PrivateData=jobs a refusal to act on another's job does not name the owner; its phrase is that of a real
+// Slurm 22.05. Without PrivateData it names the owner.
 func TestRefusalsAreSilent(t *testing.T) {
 	s := serve(t)
 	mine, root := s.as(alice, alice), s.as(0, 0)

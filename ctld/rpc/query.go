@@ -17,7 +17,7 @@ import (
 
 func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
-// Jobs streams the jobs that match, in ascending order of id, all of one moment.
+// Jobs streams the jobs that match, in ascending order of id, all from one View.
 func (s *Service) Jobs(ctx context.Context, r *pb.JobsRequest, out pb.ControllerAPI_JobsServer) error {
 	sel, p := selectionOf(r)
 	if p != nil {
@@ -54,7 +54,7 @@ func hiddenPartitions(v *state.View) (names []string) {
 	return names
 }
 
-// isHidden reports whether a job is in a hidden partition, or waits for hidden ones alone.
+// isHidden reports whether a job is in a hidden partition, or waits only for hidden ones.
 func isHidden(j *pb.JobRecord, hidden []string) bool {
 	if j.State != pb.JobState_JOB_PENDING || !strings.Contains(j.Spec.Partition, ",") {
 		return slices.Contains(hidden, j.Partition)
@@ -62,7 +62,7 @@ func isHidden(j *pb.JobRecord, hidden []string) bool {
 	return !slices.ContainsFunc(strings.Split(j.Spec.Partition, ","), func(p string) bool { return !slices.Contains(hidden, p) })
 }
 
-// nodeSet is the nodes of several lists, which together may name as many as one.
+// nodeSet returns the nodes of several lists, which share the limit of one list.
 func nodeSet(lists []string) (map[string]bool, *pb.Problem) {
 	set, named := map[string]bool{}, 0
 	for _, l := range lists {
@@ -99,7 +99,7 @@ func (s *Service) Nodes(ctx context.Context, r *pb.NodesRequest, out pb.Controll
 	reserved := reservedFlags(v)
 	page := pagesOf(func() *pb.NodesReply { return &pb.NodesReply{Seq: v.Seq, NowNs: v.NowNS} }, out.Send)
 	in := pb.AskedOfNodes(r)
-	shown := &pb.NodeRecord{} // one at a time: a page has them encoded
+	shown := &pb.NodeRecord{} // reused: a page has them encoded
 	for n := range attentive(ctx, slices.Values(v.Nodes())) {
 		if want != nil && !want[n.Name] || hide && n.StateFlags&away == away {
 			continue
@@ -115,7 +115,7 @@ func (s *Service) Nodes(ctx context.Context, r *pb.NodesRequest, out pb.Controll
 	return page.end()
 }
 
-// showNode makes r a node's record with what follows from its jobs and reservations.
+// showNode fills r with a node's record and the fields that follow from its jobs and reservations.
 func showNode(r *pb.NodeRecord, v *state.View, n *state.Node, reserved uint32) {
 	n.ShallowTo(r)
 	r.RunningJobs = uint32(len(n.Jobs))
@@ -132,7 +132,7 @@ func showNode(r *pb.NodeRecord, v *state.View, n *state.Node, reserved uint32) {
 	r.State = baseState(n)
 }
 
-// baseState is a node's state with what is allocated of it.
+// baseState returns a node's state, allocation included.
 func baseState(n *state.Node) pb.NodeState {
 	switch {
 	case n.State != pb.NodeState_NODE_IDLE || n.AllocCpus == 0:
@@ -143,7 +143,7 @@ func baseState(n *state.Node) pb.NodeState {
 	return pb.NodeState_NODE_MIXED
 }
 
-// Partitions answers partitions in the order of the configuration.
+// Partitions returns partitions in the order of the configuration.
 func (s *Service) Partitions(_ context.Context, r *pb.PartitionsRequest) (*pb.PartitionsReply, error) {
 	v := s.Writer.View()
 	reply := &pb.PartitionsReply{Seq: v.Seq}
@@ -155,7 +155,7 @@ func (s *Service) Partitions(_ context.Context, r *pb.PartitionsRequest) (*pb.Pa
 	return reply, nil
 }
 
-// Config answers the configuration in force.
+// Config returns the present configuration.
 func (s *Service) Config(context.Context, *pb.ConfigRequest) (*pb.ConfigReply, error) {
 	r := s.Shown()
 	r.NowNs = s.Writer.View().NowNS
@@ -207,7 +207,7 @@ func (s *Service) WaitJob(ctx context.Context, r *pb.WaitJobRequest) (*pb.WaitJo
 	return &pb.WaitJobReply{Job: worst(s.Writer.View(), last)}, nil
 }
 
-// activeIn reports whether a job is active, or any task of the array that it stands for.
+// activeIn reports whether a job, or any task of the array that it stands for, is active.
 func activeIn(v *state.View, j *pb.JobRecord) bool {
 	if state.Active(j) {
 		return true
@@ -222,7 +222,7 @@ func activeIn(v *state.View, j *pb.JobRecord) bool {
 	return false
 }
 
-// worst is the job itself, or the task of its array with the highest exit status (sbatch(1), --wait).
+// worst returns the job itself, or the task of its array with the highest exit status (sbatch(1), --wait).
 func worst(v *state.View, j *pb.JobRecord) *pb.JobRecord {
 	if j.ArrayJobId == 0 || j.ArrayJobId != j.Id {
 		return j
@@ -235,7 +235,7 @@ func worst(v *state.View, j *pb.JobRecord) *pb.JobRecord {
 	return j
 }
 
-// ActiveCalls is how many calls of commands are being served.
+// ActiveCalls returns the number of commands' calls under way.
 func (s *Service) ActiveCalls() int {
 	if s.calls == nil {
 		return 0
@@ -245,7 +245,7 @@ func (s *Service) ActiveCalls() int {
 	return s.calls.active
 }
 
-// Stats answers counters.
+// Stats returns counters.
 func (s *Service) Stats(ctx context.Context, r *pb.StatsRequest) (*pb.StatsReply, error) {
 	if r.Reset_ && !peerOf(ctx).Operator {
 		return nil, problem(pb.NewProblem(pb.CodeAccessDenied, "only root and SlurmUser may reset the counters"))

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestRefusalsAreAnsweredOnce: a call that is refused for want of room has one answer, which names the limit, whatever its request and
-// however often it is made; and then the connection carries the next call.
+// TestRefusalsAreAnsweredOnce: a call refused for lack of room has one answer, which names the limit, for any request and after any number
+// of calls. The connection then carries the next call.
 func TestRefusalsAreAnsweredOnce(t *testing.T) {
 	s := serve(t)
 	conn := s.connect(nobody)

@@ -22,28 +22,28 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Bounds of relayed connections. What a user may have counts across all hosts, and is bounded where local connections are (Local).
+// Limits of relayed connections. Limits of a user count across all hosts, and apply where local connections are counted (Local).
 const (
-	// MaxLoginCalls and MaxNodeCalls are the connections that a login host and a compute host may have open at a time. Their relays keep
-	// to less, so that commands wait there.
+	// MaxLoginCalls and MaxNodeCalls bound the open connections of a login host and a compute host. Their relays stay below, so that
+	// commands wait there.
 	MaxLoginCalls = 1024
 	MaxNodeCalls  = 256
-	// MaxPiece is how many bytes a piece may have; MaxPieceMessage is that with all that is around it.
+	// MaxPiece is the size of a piece in bytes; MaxPieceMessage is that of its message.
 	MaxPiece        = 64 << 10
 	MaxPieceMessage = MaxPiece + 1<<10
-	// pieceBytes are those of a piece that this side sends.
+	// pieceBytes is the size of the pieces that this side sends.
 	pieceBytes = 32 << 10
-	// maxUserName is how long a login name may be (LOGIN_NAME_MAX).
+	// maxUserName is the maximum length of a login name (LOGIN_NAME_MAX).
 	maxUserName = 256
-	// jobGrace is how long a compute host may speak for a user after it was last seen that the user has a job there.
+	// jobGrace is the time for which a compute host may act for a user after the user's last job there was seen.
 	jobGrace = time.Minute
-	// maxGraces bounds what is remembered for that, of one host.
+	// maxGraces bounds the users remembered for that, of one host.
 	maxGraces = 1024
 )
 
-// Trust says of hosts what the administrator has said of them.
+// Trust holds the administrator's settings about hosts.
 type Trust interface {
-	// Root reports whether a host may speak for root and SlurmUser.
+	// Root reports whether a host may act for root and SlurmUser.
 	Root(host string) bool
 	// Login reports whether users work on a compute host without a job there.
 	Login(host string) bool
@@ -61,8 +61,8 @@ type RelayServer struct {
 	said  *logfile.Seldom
 	mu    sync.Mutex
 	calls map[string]int                  // open, by host
-	seen  map[string]map[uint32]time.Time // when users were last seen to have a job on a host
-	// of hosts that drain themselves
+	seen  map[string]map[uint32]time.Time // when users last had a job on a host
+	// rates of hosts that drain themselves
 	drains map[string]*rate.Limiter
 }
 
@@ -110,9 +110,9 @@ func (s *RelayServer) Call(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.
 	return s.serve(stream, peer, first.Data)
 }
 
-// serve hands a connection to the Local server.
+// serve passes a connection to the Local server.
 func (s *RelayServer) serve(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.Piece], peer *Peer, data []byte) error {
-	if peer.refused == nil { // otherwise it is the host's alone: nobody's places are taken by who only says to be him
+	if peer.refused == nil { // a refused one only counts for the host: a false claim must not take a user's places
 		leave, ok := s.Local.admitConn(peer)
 		if !ok {
 			return status.Error(codes.ResourceExhausted, "there are too many connections")
@@ -125,7 +125,7 @@ func (s *RelayServer) serve(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb
 		defer close(served)
 		s.Local.serveConn(stream.Context(), theirs, peer)
 	}()
-	// These two end with the stream, which ends when Call returns.
+	// Both goroutines end with the stream, which ends when Call returns.
 	go func() {
 		received <- receivePieces(stream, ours, data)
 		_ = ours.Close()
@@ -135,7 +135,7 @@ func (s *RelayServer) serve(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb
 		_ = ours.Close()
 	}()
 	<-served
-	last := time.NewTimer(s.Local.patience) // for what has been said and not been taken yet
+	last := time.NewTimer(s.Local.patience) // for data that was sent and not taken yet
 	defer last.Stop()
 	var err error
 	select {
@@ -152,7 +152,7 @@ func (s *RelayServer) serve(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb
 	return err
 }
 
-// receivePieces is what comes from the host, until it ends.
+// receivePieces copies data from the host until it ends.
 func receivePieces(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.Piece], to net.Conn, data []byte) error {
 	for {
 		if len(data) > 0 {
@@ -175,14 +175,14 @@ func receivePieces(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.Piece], 
 
 var errPiece = status.Errorf(codes.InvalidArgument, "a piece names a caller, or has more than %d bytes", MaxPiece)
 
-// sendPieces is what goes to the host, until the Local server has no more to say. That a host does not take it is noticed by the deadline
-// that frames.Conn sets for a write.
+// sendPieces copies data to the host until the Local server has no more. The write deadline of frames.Conn detects a host that does not
+// read.
 func sendPieces(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.Piece], from net.Conn) error {
 	b := make([]byte, pieceBytes)
 	for {
 		n, err := from.Read(b)
 		if n > 0 {
-			if err := stream.Send(&nodepb.Piece{Data: b[:n]}); err != nil { // encoded when it returns
+			if err := stream.Send(&nodepb.Piece{Data: b[:n]}); err != nil { // encoded before Send returns
 				return err
 			}
 		}
@@ -192,7 +192,7 @@ func sendPieces(stream grpc.BidiStreamingServer[nodepb.Piece, nodepb.Piece], fro
 	}
 }
 
-// checkFirst judges the form of a first piece.
+// checkFirst checks the form of a first piece.
 func checkFirst(p *nodepb.Piece) error {
 	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }
 	switch c := p.Caller; {
@@ -227,14 +227,14 @@ func (s *RelayServer) hold(host mtls.Identity) (leave func(), ok bool) {
 	}, true
 }
 
-// warn logs what a host can bring about as often as it likes.
+// warn logs an event that a host can cause at any rate.
 func (s *RelayServer) warn(what string, host mtls.Identity, by *nodepb.Caller, why error) {
 	if due, left := s.said.Says(what + " " + host.Role + " " + host.Name); due {
 		s.Log.Warn(what, "host", host.Name, "role", host.Role, "uid", by.GetUid(), "pid", by.GetPid(), "why", why, "left_out", left)
 	}
 }
 
-// hostOf is the host whose certificate a relay has shown.
+// hostOf returns the host of a relay's certificate.
 func hostOf(ctx context.Context) (mtls.Identity, error) {
 	id, _, err := shownBy(ctx)
 	if err == nil && id.Role != mtls.RoleNode && id.Role != mtls.RoleLogin {
@@ -250,8 +250,8 @@ type relayed struct {
 	caller *nodepb.Caller
 }
 
-// Identify takes the host's word for the uid, as far as it may speak for it. Everything else is this machine's: the name, which has to be
-// the same on both, and the groups.
+// Identify trusts the host for the uid, as far as it may act for it. Name and groups come from this machine; the name has to be the same on
+// both.
 func (r relayed) Identify(ctx context.Context) (*Peer, *pb.Problem, error) {
 	uid, local, host := r.caller.Uid, r.s.Local, r.host.Name
 	deny := func(code pb.Code, hint, text string, args ...any) (*Peer, *pb.Problem, error) {
@@ -290,7 +290,7 @@ func (r relayed) Identify(ctx context.Context) (*Peer, *pb.Problem, error) {
 	return p, nil, nil
 }
 
-// called is a login name as sentences have it.
+// called formats a login name for a sentence.
 func called(name string) string {
 	if name == "" {
 		return "nobody"
@@ -298,8 +298,8 @@ func called(name string) string {
 	return name
 }
 
-// hasJob reports whether a user has something left on a node, or had a short while ago: the last lines of a job's script may
-// be commands that come when the node has already reported its end.
+// hasJob reports whether a user has something left on a node, or had a moment ago: commands at the end of a job's script may arrive after
+// the node has reported its end.
 func (s *RelayServer) hasJob(node string, uid uint32, now time.Time) bool {
 	v := s.View()
 	has := false

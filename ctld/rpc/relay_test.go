@@ -200,7 +200,7 @@ func TestEveryMethodThroughARelay(t *testing.T) {
 	}
 }
 
-// What a host may not say is refused, told to the command in words, and logged.
+// Claims that a host may not make are refused, explained to the command, and logged.
 func TestRelayedIdentity(t *testing.T) {
 	p := servePort(t)
 	local := p.as(alice, alice)
@@ -284,7 +284,7 @@ func TestRolesOfHosts(t *testing.T) {
 	}
 }
 
-// A host has so many connections, another one does not notice, and pieces that are none end theirs.
+// The connections of a host are limited, without effect on other hosts, and invalid pieces end their connection.
 func TestRelayBounds(t *testing.T) {
 	p := servePort(t)
 	bad, good := p.connect(mtls.RoleNode, "work", mtls.RelayServerName), p.connect(mtls.RoleLogin, "login1", mtls.RelayServerName)
@@ -383,7 +383,7 @@ func waitRequest(t *testing.T, job uint32) []byte {
 	return b[:n]
 }
 
-// FuzzFirstPiece: whatever a first piece is, it is judged, and one that passes names somebody.
+// FuzzFirstPiece: every first piece is checked, and one that passes names a user.
 func FuzzFirstPiece(f *testing.F) {
 	f.Add(uint32(0), uint32(0), "root", []byte("x"), true)
 	f.Add(uint32(1), uint32(1), "\x00", []byte{}, true)

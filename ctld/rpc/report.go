@@ -16,8 +16,8 @@ import (
 // maxReport bounds the bytes of one answer to Report, which is a single message.
 const maxReport = 3 << 20
 
-// Report answers what jobs were worth, from the accounting records and what nodes say of running jobs, and what GPUs did hour by hour.
-// With PrivateData=usage the rows are of the caller's own jobs; the hours are of all and name nobody.
+// Report returns the efficiency of jobs, from the accounting records and the nodes' reports on running jobs, and the use of GPUs by the
+// hour. With PrivateData=usage the rows are of the caller's own jobs; the hours cover all jobs and name no users.
 func (s *Service) Report(ctx context.Context, r *pb.ReportRequest) (*pb.ReportReply, error) {
 	if s.Acct == nil {
 		return nil, status.Error(codes.Unavailable, "accounting is not running")
@@ -63,8 +63,8 @@ func (s *Service) Report(ctx context.Context, r *pb.ReportRequest) (*pb.ReportRe
 	return reply, nil
 }
 
-// gpuHours are the hours that lie in a window with a part of them, in seconds since 1970, and who lost what in them. What is on disk and
-// what is not yet is added up.
+// gpuHours returns the hours that overlap a window in seconds since 1970, and the users' losses in them. It adds up stored and unstored
+// data.
 func (s *Service) gpuHours(ctx context.Context, since, until int64, partition string) ([]*pb.ReportHour, []gpuhours.LostHour, error) {
 	if s.GPUHours == nil {
 		return nil, nil, nil

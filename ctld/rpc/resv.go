@@ -12,7 +12,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Reservations answers reservations by name.
+// Reservations returns reservations by name.
 func (s *Service) Reservations(_ context.Context, r *pb.ReservationsRequest) (*pb.ReservationsReply, error) {
 	v := s.Writer.View()
 	reply := &pb.ReservationsReply{Seq: v.Seq, NowNs: v.NowNS}
@@ -24,7 +24,7 @@ func (s *Service) Reservations(_ context.Context, r *pb.ReservationsRequest) (*p
 	return reply, nil
 }
 
-// UpdateReservation makes, changes or deletes one.
+// UpdateReservation makes, changes or deletes a reservation.
 func (s *Service) UpdateReservation(ctx context.Context, r *pb.UpdateReservationRequest) (*pb.UpdateReply, error) {
 	peer := peerOf(ctx)
 	for _, kv := range append(slices.Clone(r.Set), &pb.KeyValue{Value: r.Name}) {
@@ -52,7 +52,7 @@ func (s *Service) UpdateReservation(ctx context.Context, r *pb.UpdateReservation
 // maxReservedFor bounds the users or groups that one reservation names.
 const maxReservedFor = 1000
 
-// knownNames refuses users and groups that this machine does not know, and turns numbers into names. The ids of groups are noted.
+// knownNames refuses users and groups that this machine does not know, and replaces numbers by names. It collects the ids of groups.
 func (s *Service) knownNames(key, value string, groups map[string]uint32) (string, *pb.Problem) {
 	find, code, what := s.Users.Find, pb.CodeUserID, "user"
 	switch strings.ToLower(strings.TrimRight(key, "+-")) {
@@ -87,7 +87,7 @@ func (s *Service) knownNames(key, value string, groups map[string]uint32) (strin
 	return strings.Join(words, ","), nil
 }
 
-// Licenses answers how many of each license there are and are in use.
+// Licenses returns the total and used number of each license.
 func (s *Service) Licenses(_ context.Context, r *pb.LicensesRequest) (*pb.LicensesReply, error) {
 	v := s.Writer.View()
 	used, reserved := map[string]uint64{}, map[string]uint64{}
@@ -113,17 +113,17 @@ func inForce(v *state.View, r *pb.ReservationRecord) bool {
 	return v.NowNS >= r.StartNs && v.NowNS < r.EndNs
 }
 
-// reservedFlags are the nodes that are in a reservation in force, with the flags that show it.
+// reservedFlags returns the nodes in active reservations, with the flags to display.
 func reservedFlags(v *state.View) map[string]uint32 {
 	var flags map[string]uint32
 	for _, r := range v.Reservations() {
-		if !inForce(v, r) || len(r.Parts) > 0 { // of a part, the rest of the node is as ever
+		if !inForce(v, r) || len(r.Parts) > 0 { // for a part, the rest of the node is unaffected
 			continue
 		}
 		if flags == nil {
 			flags = map[string]uint32{}
 		}
-		names, _ := hostlist.Expand(r.Nodes) // the reactor has read it
+		names, _ := hostlist.Expand(r.Nodes) // cannot fail: the reactor has read it
 		for _, n := range names {
 			flags[n] |= pb.NodeReserved
 			if slices.Contains(r.Flags, "MAINT") {

@@ -14,17 +14,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// selection is a JobsRequest, read once. Looking at a record costs the same however long the lists of the request are.
+// selection is a parsed JobsRequest. Testing a record costs the same whatever the length of the request's lists.
 type selection struct {
-	match func(*pb.JobRecord) bool // every list that is not empty must match
+	match func(*pb.JobRecord) bool // every non-empty list must match
 	names *jobid.Names             // nil: no jobs are named
 }
 
-// lookedAt is after how many records a walk looks whether its caller is still there: a fraction of a millisecond.
+// lookedAt is the number of records after which a walk checks whether its caller is still connected: a fraction of a millisecond.
 const lookedAt = 256
 
-// attentive ends a walk over records soon after its caller has gone, and works on it in turn with other users' calls. Whoever uses it asks
-// gone when the walk has ended, and does not wait for anything within.
+// attentive ends a walk over records soon after its caller has disconnected, and takes turns with other users' calls. Its user calls gone
+// after the walk, and does not wait for anything within.
 func attentive[T any](ctx context.Context, all iter.Seq[T]) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		t := turns.Of(ctx)
@@ -46,7 +46,7 @@ func attentive[T any](ctx context.Context, all iter.Seq[T]) iter.Seq[T] {
 	}
 }
 
-// gone is the error of a call whose caller has gone; nil while it is there.
+// gone returns an error if the caller of a call has disconnected.
 func gone(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
@@ -54,7 +54,7 @@ func gone(ctx context.Context) error {
 	return nil
 }
 
-// namesOf reads job ids; what is not one names no job.
+// namesOf parses job ids; an invalid one names no job.
 func namesOf(words []string) (*jobid.Names, *pb.Problem) {
 	names := &jobid.Names{}
 	for _, word := range words {
@@ -70,8 +70,7 @@ func namesOf(words []string) (*jobid.Names, *pb.Problem) {
 	return names, nil
 }
 
-// candidates are the jobs to look at: those named, or all. The tasks of an array have ids of their own, so naming one means
-// looking at all.
+// candidates yields the jobs to test: the named ones, or all. Tasks of arrays have ids of their own, so naming one means testing all jobs.
 func (s *selection) candidates(v *state.View) iter.Seq[*pb.JobRecord] {
 	if s.names == nil {
 		return v.Jobs.All()
@@ -90,7 +89,7 @@ func (s *selection) candidates(v *state.View) iter.Seq[*pb.JobRecord] {
 	return slices.Values(plain)
 }
 
-// selectionOf reads a request.
+// selectionOf parses a request.
 func selectionOf(r *pb.JobsRequest) (*selection, *pb.Problem) {
 	s := &selection{}
 	var tests []func(*pb.JobRecord) bool
@@ -154,7 +153,7 @@ func stateTest(r *pb.JobsRequest) func(*pb.JobRecord) bool {
 	return state.Active
 }
 
-// inPartitions reports whether a job is in one of the partitions that are asked for, or waits for one.
+// inPartitions reports whether a job is in one of the requested partitions, or waits for one.
 func inPartitions(j *pb.JobRecord, asked func(string) bool) bool {
 	if asked(j.Partition) {
 		return true
@@ -169,7 +168,7 @@ func inPartitions(j *pb.JobRecord, asked func(string) bool) bool {
 	return false
 }
 
-// once are the ids of a request, each as often as it was meant: what is typed twice is done once.
+// once removes duplicates from the ids of a request.
 func once(ids []string) []string {
 	seen := make(map[string]struct{}, len(ids))
 	list := make([]string, 0, len(ids))
@@ -182,8 +181,8 @@ func once(ids []string) []string {
 	return list
 }
 
-// named are the caller's active jobs by name, or everybody's for operators. The writer is handed their ids, and looks whether the names
-// still are theirs.
+// named returns the caller's active jobs by name, or everyone's for operators. The writer gets their ids, and checks whether they still
+// have these names.
 func (s *Service) named(ctx context.Context, names []string) ([]reactor.NamedJobs, error) {
 	if len(names) == 0 {
 		return nil, nil

@@ -9,23 +9,23 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Root of a compute host may drain that host, and nothing else: what a HealthCheckProgram does there (slurm.conf(5)). The host can bring
-// that about in other ways as well, with an epilog that fails for instance. It has effect drainBurst times at once, and then once in each
-// drainEvery: each time is written to the journal.
+// Root of a compute host may drain that host, and nothing else: a HealthCheckProgram does that (slurm.conf(5)). The host can cause it in
+// other ways too, for instance with an epilog that fails. It may do so drainBurst times at once, and then once in each drainEvery: each
+// time is written to the journal.
 const (
 	drainEvery = 10 * time.Second
 	drainBurst = 10
-	// drainsFor is how long a connection lives on which a host may drain itself: it may take a busy controller that long to answer.
+	// drainsFor is the lifetime of a connection on which a host may drain itself: a busy controller may need that long to answer.
 	drainsFor = time.Minute
 )
 
-// drainer is what root of a compute host has for it.
+// drainer is the state of that for root of a compute host.
 type drainer struct {
 	drains *rate.Limiter
-	warn   func() // logs that something else was refused
+	warn   func() // logs that another call was refused
 }
 
-// drainsOf is how often a host may drain itself.
+// drainsOf returns the rate limiter for a host's drains of itself.
 func (s *RelayServer) drainsOf(host string) *rate.Limiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,7 +35,7 @@ func (s *RelayServer) drainsOf(host string) *rate.Limiter {
 	return s.drains[host]
 }
 
-// mayDrain refuses the calls of a peer who is refused, but for UpdateNode of root of a compute host, which then looks at what is asked for.
+// mayDrain refuses the calls of a refused peer, except UpdateNode by root of a compute host, which then checks the request.
 func (p *Peer) mayDrain(ctx context.Context, method string) error {
 	if p.drains == nil {
 		return problem(p.refused)
@@ -47,8 +47,8 @@ func (p *Peer) mayDrain(ctx context.Context, method string) error {
 	return commandMeets(ctx)
 }
 
-// drainsItself refuses what is not State=DRAIN with a Reason for the peer's own host, called by its name alone: a list is not expanded. A
-// node that is drained already stays as it is, with the reason that an administrator may have given.
+// drainsItself refuses anything but State=DRAIN with a Reason for the peer's own host, given by its name only: lists are not expanded. A
+// node that is already drained stays as it is, with a possible reason of an administrator.
 func (s *Service) drainsItself(peer *Peer, nodes string, set []*pb.KeyValue) (already bool, err error) {
 	drain, reason := false, false
 	for _, kv := range set {

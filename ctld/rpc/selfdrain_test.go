@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestComputeHostDrainsItself: root of a compute host may say that the host takes no more jobs, and nothing else. What is said of a node
-// that is drained already stays.
+// TestComputeHostDrainsItself: root of a compute host may only set the host to take no more jobs. The reason of a node that is already
+// drained stays.
 func TestComputeHostDrainsItself(t *testing.T) {
 	p := servePort(t)
 	node, admin := p.connect(mtls.RoleNode, "n1", mtls.RelayServerName), p.as(0, 0)
@@ -88,7 +88,7 @@ func TestComputeHostDrainsItself(t *testing.T) {
 	}
 	drained("n1", "")
 
-	// Each time is written to the journal, so there is a bound; what changes nothing does not count.
+	// Each change is written to the journal, so there is a bound; requests that change nothing do not count.
 	for i := 1; i < drainBurst; i++ {
 		for range 2 {
 			if err := update(root, "n1", "State", "DRAIN", "Reason", "the disk is full"); err != nil {
@@ -123,7 +123,7 @@ func TestPowerDownIsNoDrain(t *testing.T) {
 	}
 }
 
-// poweringDown is what POWER_DOWN_ASAP makes of n1.
+// poweringDown is a command with the effect of POWER_DOWN_ASAP on n1.
 type poweringDown struct{}
 
 func (poweringDown) Handle(tx *state.Tx) any {

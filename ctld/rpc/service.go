@@ -45,48 +45,48 @@ type Service struct {
 	PID     int
 	Started time.Time
 	Users   *Users
-	// SubmitScript and ModifyScript are the functions of a site's job_submit.lua; they do nothing where there is none.
+	// SubmitScript and ModifyScript are the functions of a site's job_submit.lua; they do nothing if there is none.
 	SubmitScript func(ctx context.Context, v *state.View, r *pb.SubmitRequest) (user []string, p *pb.Problem)
 	ModifyScript func(ctx context.Context, v *state.View, uid uint32, ids []string, set []*pb.KeyValue) ([]*pb.KeyValue, *pb.Problem)
-	// Forecast says when and where, and with how many CPUs, a job would start (sbatch --test-only).
+	// Forecast returns when and where, and with how many CPUs, a job would start (sbatch --test-only).
 	Forecast func(v *state.View, j *pb.JobRecord) (startNS int64, nodes []string, cpus uint32, p *pb.Problem)
-	// Why is what the scheduler knows of a job that waits.
+	// Why explains why a job waits, from the scheduler's knowledge.
 	Why explain.Scheduler
-	// Terms are what the priorities of waiting jobs are made of, each in the partition of the same index, and the weights.
+	// Terms returns the components of the priorities of waiting jobs, each in the partition of the same index, and the weights.
 	Terms func(v *state.View, jobs []*pb.JobRecord, partitions []string) ([]priority.Parts, record.Weights)
 	// Script reads a job's script and environment.
 	Script func(*pb.JobRecord) (script []byte, env []string, err error)
-	// Reload reads the configuration again, for a command that puts it in force; Stop ends the controller, StopNodes
-	// the daemons of the nodes: it waits until they have gone or stop is closed. MakeBackup writes a backup.
+	// Reload reads the configuration again, and returns a command that applies it. Stop ends the controller, StopNodes the daemons of the
+	// nodes: it waits until they have ended or stop is closed. MakeBackup writes a backup.
 	Reload    func(dryRun, force bool) (cmd reactor.Command, changes []string, err error)
 	Stop      func()
 	StopNodes func(stop <-chan struct{})
-	// NewNodes are nodes as scontrol create describes them.
+	// NewNodes returns the nodes that scontrol create describes.
 	NewNodes   func(names string, set []*pb.KeyValue) ([]*pb.NodeRecord, error)
 	MakeBackup func(path string) (string, int64, error)
-	// Debug changes how much the controller logs, or the node daemons of these nodes.
+	// Debug changes the log level of the controller, or of the node daemons of these nodes.
 	Debug func(r *pb.SetDebugRequest, nodes []string) *pb.Problem
-	// Shown is what scontrol show config shows.
+	// Shown returns the configuration for scontrol show config.
 	Shown func() *pb.ConfigReply
-	// Figures are the counters of sdiag.
+	// Figures returns the counters of sdiag.
 	Figures func(reset bool) map[string]float64
 
-	// Acct answers sacct; Privacy says who sees whose jobs there. Live is what running steps use.
+	// Acct answers sacct; Privacy restricts who sees which jobs there. Live has the resource use of running steps.
 	Acct    Accounting
 	Privacy func() Privacy
 	Live    *live.Steps
-	// GPUHours are what GPUs did, as far as it is not in the database yet; nil: nobody looks.
+	// GPUHours has the use of GPUs that is not in the database yet; may be nil.
 	GPUHours *gpuhours.Recorder
 
-	// Samples are what the GPUs were doing when their nodes looked last.
+	// Samples are the latest samples of GPUs.
 	Samples *live.Samples
-	// Withheld says which partitions of a waiting job are gone, which devices it could use if they were given out, and why they are not.
+	// Withheld tells which partitions of a waiting job are gone, which devices that it could use are withheld, and why.
 	Withheld func(v *state.View, j *pb.JobRecord) string
 
-	// Holds are the allocations that somebody waits for; nil: nobody asks.
+	// Holds are the allocations that clients wait for; may be nil.
 	Holds *Holds
 
-	// Enrol is what the methods about certificates of hosts need.
+	// Enrol holds the dependencies of the methods about certificates.
 	Enrol Enrolment
 
 	calls *callLog
@@ -103,7 +103,7 @@ func (s *Service) caller(p *Peer) reactor.Caller {
 	return reactor.Caller{UID: p.UID, Operator: p.Operator, Private: s.hides(p)}
 }
 
-// Ping says that the controller is there.
+// Ping reports that the controller is running.
 func (s *Service) Ping(context.Context, *pb.PingRequest) (*pb.PingReply, error) {
 	v := s.Writer.View()
 	return &pb.PingReply{Host: s.Name(), Mode: "primary", Version: version.Sluice, Pid: int64(s.PID), StartNs: s.Started.UnixNano(),
@@ -154,7 +154,7 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 	if p := s.identity(peer, r.Spec); p != nil {
 		return nil, problem(p)
 	}
-	if r.RequestId != "" { // of this user alone
+	if r.RequestId != "" { // ids of different users do not collide
 		r.RequestId = requestOf(peer.UID, r.RequestId)
 	}
 	if p := s.unstored(); p != nil {
@@ -172,7 +172,7 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 	j, p := admit.Job(v, r.Spec, r.RequestId)
 	if p != nil {
 		if r.TestOnly && p.Code == uint32(pb.CodeNodeConfig) {
-			p.Lead = "" // what is lacking Slurm says of real submissions alone
+			p.Lead = "" // Slurm says what is missing for real submissions only
 		}
 		return s.refused(ctx, r.RequestId, p)
 	}
@@ -195,10 +195,10 @@ func (s *Service) submit(ctx context.Context, peer *Peer, r *pb.SubmitRequest) (
 	return &pb.SubmitReply{JobId: done.ID, Seq: done.Seq, Warning: strings.Join(said, "\n")}, nil
 }
 
-// requestOf is a request id of a user alone.
+// requestOf makes a request id unique to a user.
 func requestOf(uid uint32, id string) string { return strconv.FormatUint(uint64(uid), 10) + ":" + id }
 
-// siteScript has job_submit.lua look at a submission, and what it has made of it is checked like any other.
+// siteScript passes a submission to job_submit.lua, and checks the result like any submission.
 func (s *Service) siteScript(ctx context.Context, v *state.View, r *pb.SubmitRequest) (said []string, p *pb.Problem) {
 	if s.SubmitScript == nil {
 		return nil, nil
@@ -209,7 +209,7 @@ func (s *Service) siteScript(ctx context.Context, v *state.View, r *pb.SubmitReq
 	return said, p
 }
 
-// refused answers a submission that cannot be admitted now; unless it is the retry of one that was, whose answer got lost.
+// refused answers a submission that cannot be admitted now, unless it repeats an admitted one whose answer was lost.
 func (s *Service) refused(ctx context.Context, requestID string, p *pb.Problem) (*pb.SubmitReply, error) {
 	if requestID != "" {
 		turns.Of(ctx).Give()
@@ -256,7 +256,7 @@ func (s *Service) checkPayload(r *pb.SubmitRequest) *pb.Problem {
 	return nil
 }
 
-// identity writes who the job runs as: the peer, whatever the specification says, unless an operator names somebody else.
+// identity sets the user of the job: the peer, whatever the specification says, unless an operator names another user.
 func (s *Service) identity(peer *Peer, spec *pb.JobSpec) *pb.Problem {
 	if p := s.Users.stranger(peer); p != nil {
 		return p
@@ -282,7 +282,7 @@ func (s *Service) identity(peer *Peer, spec *pb.JobSpec) *pb.Problem {
 	}
 	spec.Group = s.Users.Group(spec.Gid)
 	if !peer.Operator || peer.Host != "" {
-		spec.AllocNode, _, _ = strings.Cut(cmp.Or(peer.Host, s.Host), ".") // the socket is of that machine
+		spec.AllocNode, _, _ = strings.Cut(cmp.Or(peer.Host, s.Host), ".") // the socket is on that machine
 	}
 	if spec.Nice < 0 && !peer.Operator {
 		return pb.NewProblem(pb.CodeInvalidNice, "only root and SlurmUser may set a negative nice value")
@@ -293,7 +293,7 @@ func (s *Service) identity(peer *Peer, spec *pb.JobSpec) *pb.Problem {
 	return nil
 }
 
-// do hands a command to the writer and turns its refusals into statuses. The call gives up its turn before.
+// do passes a command to the writer and turns its refusals into statuses. The call gives up its turn first.
 func (s *Service) do(ctx context.Context, cmd reactor.Command) (any, error) {
 	turns.Of(ctx).Give()
 	out, err := s.Writer.Do(ctx, cmd)
@@ -306,7 +306,7 @@ func (s *Service) do(ctx context.Context, cmd reactor.Command) (any, error) {
 		return nil, problem(p)
 	case errors.Is(err, loop.ErrBusy):
 		return nil, problem(pb.NewProblem(pb.CodeRateLimited, "%v", err))
-	case errors.Is(err, loop.ErrEnded): // and with it the controller, which breaks the connection
+	case errors.Is(err, loop.ErrEnded): // the controller ends too, which breaks the connection
 		<-ctx.Done()
 		return nil, status.FromContextError(ctx.Err()).Err()
 	case ctx.Err() != nil:
@@ -389,7 +389,7 @@ func (s *Service) UpdateJob(ctx context.Context, r *pb.UpdateJobRequest) (*pb.Up
 	return s.update(ctx, c)
 }
 
-// nodesNamed are the nodes of a host list, or all of them for ALL. They need not exist.
+// nodesNamed returns the nodes of a host list, or all of them for ALL. They need not exist.
 func (s *Service) nodesNamed(list string) (names []string, p *pb.Problem) {
 	if strings.EqualFold(list, "ALL") {
 		for _, n := range s.Writer.View().Nodes() {
@@ -417,7 +417,7 @@ func (s *Service) UpdateNode(ctx context.Context, r *pb.UpdateNodeRequest) (*pb.
 		if already, err := s.drainsItself(peer, r.Nodes, r.Set); err != nil || already {
 			return &pb.UpdateReply{Seq: s.Writer.View().Seq}, err
 		}
-		caller.Operator = true // for this
+		caller.Operator = true // for this call
 	} else {
 		var p *pb.Problem
 		if names, p = s.nodesNamed(r.Nodes); p != nil {
@@ -427,7 +427,7 @@ func (s *Service) UpdateNode(ctx context.Context, r *pb.UpdateNodeRequest) (*pb.
 	return s.update(ctx, reactor.UpdateNode{Caller: caller, UserName: s.Users.Name(peer.UID), Nodes: names, Set: r.Set})
 }
 
-// badValue refuses what would break columns and terminals.
+// badValue refuses characters that would break columns and terminals.
 func badValue(kv *pb.KeyValue) *pb.Problem {
 	if p := admit.Word("a key", kv.Key); p != nil {
 		return p
@@ -487,7 +487,7 @@ func (s *Service) Reconfigure(ctx context.Context, r *pb.ReconfigureRequest) (*p
 	return &pb.UpdateReply{Seq: s.Writer.View().Seq, Changes: changes, Refused: refused}, nil
 }
 
-// problemIn is the Problem that an error of do carries, nil for none.
+// problemIn returns the Problem in an error of do, or nil.
 func problemIn(err error) *pb.Problem {
 	for _, d := range status.Convert(err).Details() {
 		if p, ok := d.(*pb.Problem); ok {
@@ -497,10 +497,10 @@ func problemIn(err error) *pb.Problem {
 	return nil
 }
 
-// nodesEnd is how long the controller waits for the node daemons that it has told to end.
+// nodesEnd is the time for which the controller waits for node daemons that it has told to end.
 const nodesEnd = 5 * time.Second
 
-// Shutdown ends the controller and, when asked to, the daemons of the nodes that are linked. Jobs go on.
+// Shutdown ends the controller and, if requested, the daemons of the linked nodes. Jobs continue.
 func (s *Service) Shutdown(ctx context.Context, r *pb.ShutdownRequest) (*pb.UpdateReply, error) {
 	s.Log.Info("shutdown requested", "uid", peerOf(ctx).UID, "nodes", r.NodesToo)
 	time.AfterFunc(50*time.Millisecond, func() { // the answer goes out first

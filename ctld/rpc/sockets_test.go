@@ -51,8 +51,8 @@ func TestListen(t *testing.T) {
 	_ = again.Close()
 }
 
-// TestConnectionsTooManyAreForgotten: whoever had too many connections, and closed them, can connect again. A connection that this
-// side closes ends its server too.
+// TestConnectionsTooManyAreForgotten: a user who had too many connections and closed them can connect again. A connection that this side
+// closes ends its server too.
 func TestConnectionsTooManyAreForgotten(t *testing.T) {
 	t.Parallel()
 	local := NewLocal(&Service{}, func(uint32) bool { return false }, slog.New(slog.DiscardHandler))
@@ -96,8 +96,8 @@ func (w endingWriter) Do(ctx context.Context, _ reactor.Command) (any, error) {
 	return nil, ctx.Err()
 }
 
-// TestEndIsNoAnswer: what is in flight when the controller ends is not answered, as nobody knows what becomes of it: the connection
-// breaks, and commands ask the next controller.
+// TestEndIsNoAnswer: calls in flight when the controller ends get no answer, because their outcome is unknown: the connection breaks, and
+// commands ask the next controller.
 func TestEndIsNoAnswer(t *testing.T) {
 	for name, failed := range map[string]error{"told to": nil, "the writer failed": loop.ErrEnded} {
 		l := loop.New(journal.NewMemory(), state.New(stateConfig(), "c", 1), time.Now, slog.New(slog.DiscardHandler))
@@ -132,7 +132,7 @@ func TestEndIsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestDataOnACall: whoever sends data on a call that takes one message, while it is being answered, ends at most that connection.
+// TestDataOnACall: a peer that sends data on a unary call while it is being answered ends at most its own connection.
 func TestDataOnACall(t *testing.T) {
 	s := serve(t)
 	root := s.as(0, 0)
@@ -164,7 +164,7 @@ func TestDataOnACall(t *testing.T) {
 	}
 }
 
-// TestPanicEndsItsCall and nobody else's.
+// TestPanicEndsItsCall and no other.
 func TestPanicEndsItsCall(t *testing.T) {
 	var log bytes.Buffer // one call after another writes to it
 	s := serve(t, func(l *Local) {
@@ -197,7 +197,7 @@ func TestOneUserDoesNotTakeAllPlaces(t *testing.T) {
 	}
 }
 
-// TestSelectionsAtATime: nobody keeps all that read the accounting for himself by reading slowly; other lists go on.
+// TestSelectionsAtATime: a user who reads slowly cannot hold all places for reading accounting; other lists go on.
 func TestSelectionsAtATime(t *testing.T) {
 	s := serve(t)
 	c, l := s.as(nobody, nobody), s.local.loadOf(nobody)
@@ -220,7 +220,7 @@ func TestSelectionsAtATime(t *testing.T) {
 	}
 }
 
-// TestCallsAtATime: who has too many calls under way is refused more, and lists wait for their turn.
+// TestCallsAtATime: beyond the limit on concurrent calls, a user's calls are refused, and lists wait for their turn.
 func TestCallsAtATime(t *testing.T) {
 	s := serve(t)
 	c, l := s.as(nobody, nobody), s.local.loadOf(nobody)
@@ -251,7 +251,7 @@ func TestCallsAtATime(t *testing.T) {
 	}
 }
 
-// TestLongLists: what a request lists is counted before anything is done with it.
+// TestLongLists: the entries of a request's lists are counted before anything is done with them.
 func TestLongLists(t *testing.T) {
 	s := serve(t)
 	c := s.as(alice, alice)

@@ -17,16 +17,16 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Bounds of what is said of a step.
+// Limits of a step request.
 const (
 	maxStepBytes = 128 << 10
 	maxAddresses = 8
 	maxAddress   = 300
-	maxWait      = 10 * time.Minute // a caller that wants to wait longer asks again
+	maxWait      = 10 * time.Minute // a caller that needs more time asks again
 )
 
-// CreateStep makes a step. While other steps have what it needs it is waited for them outside of the writer, which is asked only when there
-// was room in the last view.
+// CreateStep makes a step. While other steps use the resources it waits outside of the writer, which is asked only when the last view had
+// room.
 func (s *Service) CreateStep(ctx context.Context, r *pb.CreateStepRequest) (*pb.CreateStepReply, error) {
 	if r.Spec == nil {
 		return nil, status.Error(codes.InvalidArgument, "the step has no specification")
@@ -71,7 +71,7 @@ func (s *Service) createStep(ctx context.Context, cmd reactor.CreateStep) (*pb.C
 	return &pb.CreateStepReply{Step: done.Step, Busy: done.Busy, Job: done.Job, Seq: done.Seq}, nil
 }
 
-// roomFor waits until a step may have room, or can never have; false: it has become late, or the caller has gone.
+// roomFor waits until a step may have room, or can never have; false: time is up, or the caller has disconnected.
 func (s *Service) roomFor(ctx context.Context, job uint32, spec *pb.StepSpec, next *change, late <-chan time.Time) bool {
 	for {
 		select {
@@ -94,7 +94,7 @@ func (s *Service) roomFor(ctx context.Context, job uint32, spec *pb.StepSpec, ne
 			s.Watch.leave(job, next)
 			return true // the writer says why not
 		}
-		t := turns.Of(ctx) // those of others come first now and then: hundreds may wait for the same step
+		t := turns.Of(ctx) // other calls get turns too: hundreds may wait for the same step
 		if t.Take(ctx) != nil {
 			continue
 		}
@@ -131,7 +131,7 @@ func checkAddresses(list []string) *pb.Problem {
 	return nil
 }
 
-// shownStep is a step without what only its nodes and its maker may have.
+// shownStep returns a step without the fields that only its nodes and its maker may have.
 func shownStep(s *pb.StepRecord) *pb.StepRecord {
 	if len(s.Key) == 0 && len(s.Certificate) == 0 && len(s.Watchers) == 0 {
 		return s
@@ -184,7 +184,7 @@ func (s *Service) Steps(ctx context.Context, r *pb.StepsRequest, out pb.Controll
 	return page.end()
 }
 
-// stepsNamed reads ids of jobs and steps: which steps are meant, and of which jobs they are; nil: all.
+// stepsNamed parses ids of jobs and steps. It returns a test for the named steps, and their jobs; nil: all.
 func stepsNamed(ids []string) (named func(*pb.JobRecord, *pb.StepRecord) bool, jobs *jobid.Names, p *pb.Problem) {
 	if len(ids) == 0 {
 		return func(*pb.JobRecord, *pb.StepRecord) bool { return true }, nil, nil
@@ -246,8 +246,8 @@ func (s *Service) UpdateStep(ctx context.Context, r *pb.UpdateStepRequest) (*pb.
 	return s.update(ctx, reactor.UpdateStep{Caller: s.caller(peerOf(ctx)), ID: r.Id, Set: r.Set})
 }
 
-// AttachStep has the nodes of a step connect to the caller as well, who gets what they know each other by: the reactor has found that it is
-// the owner of the job, or an operator.
+// AttachStep has the nodes of a step connect to the caller as well. The caller gets the step's certificate and key: the reactor has checked
+// that it is the owner of the job, or an operator.
 func (s *Service) AttachStep(ctx context.Context, r *pb.AttachStepRequest) (*pb.AttachStepReply, error) {
 	if p := checkAddresses(r.Addresses); p != nil {
 		return nil, problem(p)

@@ -50,7 +50,7 @@ func stepRequest(job uint32) *pb.CreateStepRequest {
 	return &pb.CreateStepRequest{JobId: job, Spec: &pb.StepSpec{Name: "a\nb", Addresses: []string{"127.0.0.1:1"}}, RequestId: "r"}
 }
 
-// list is what Steps answers: "1.0 RUNNING".
+// list returns the answer of Steps as text: "1.0 RUNNING".
 func list(t *testing.T, c pb.ControllerAPIClient, r *pb.StepsRequest) string {
 	t.Helper()
 	stream, err := c.Steps(ctx, r)
@@ -226,7 +226,7 @@ func TestStepBounds(t *testing.T) {
 	}
 }
 
-// TestFirstStep: who has submitted a job with its first step gets that when the job has started, and nobody else does.
+// TestFirstStep: only the submitter of a job with a first step gets that step when the job has started.
 func TestFirstStep(t *testing.T) {
 	s := serve(t)
 	want := stepRequest(0)

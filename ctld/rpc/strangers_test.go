@@ -8,10 +8,10 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// stranger is nobody's uid.
+// stranger is a uid without an account.
 const stranger = 65532
 
-// TestStrangers: who has no account may look, as in Slurm, and has no jobs: Slurm takes them and can never start them.
+// TestStrangers: a uid without an account may look, as in Slurm, but not submit: Slurm accepts such jobs and can never start them.
 func TestStrangers(t *testing.T) {
 	s := serve(t)
 	c := s.as(stranger, stranger)
@@ -40,7 +40,7 @@ func TestStrangers(t *testing.T) {
 	submit(t, s.as(alice, alice), request("#!/bin/sh\n")) // the directory does not answer: nobody is turned away for that
 }
 
-// TestSubordinateUIDs: what a user may have is his, whoever he is in his user namespaces.
+// TestSubordinateUIDs: a user's limits also cover the subordinate UIDs of his user namespaces.
 func TestSubordinateUIDs(t *testing.T) {
 	s := serve(t, func(l *Local) { // connections are asked whose they are before anything is read from them
 		l.owner = func(uid uint32) uint32 {

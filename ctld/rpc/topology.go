@@ -9,7 +9,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Topology answers with the switches of topology.conf (scontrol(1), show topology).
+// Topology returns the switches of topology.conf (scontrol(1), show topology).
 func (s *Service) Topology(_ context.Context, r *pb.TopologyRequest) (*pb.TopologyReply, error) {
 	v := s.Writer.View()
 	reply := &pb.TopologyReply{}
@@ -23,7 +23,7 @@ func (s *Service) Topology(_ context.Context, r *pb.TopologyRequest) (*pb.Topolo
 	return reply, nil
 }
 
-// switchesFor are the switches that a name asks for: itself, or those that connect all of the nodes that it lists; nil = all.
+// switchesFor returns the switches for a name: the switch itself, or those that connect all nodes of the list; nil = all.
 func switchesFor(v *state.View, name string) []string {
 	if name == "" {
 		return nil

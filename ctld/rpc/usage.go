@@ -12,7 +12,7 @@ import (
 // maxUsage bounds the bytes of one reply to Usage, which is a single message.
 const maxUsage = 3 << 20
 
-// asked is one id of a request for usage, and what was found of it.
+// asked is one id of a request for usage, and its jobs.
 type asked struct {
 	word           string
 	id             jobid.ID
@@ -22,7 +22,7 @@ type asked struct {
 	usage          []*pb.StepUsage
 }
 
-// askedBy are the ids of a request by the job or array that they name.
+// askedBy holds the ids of a request by the job or array that they name.
 type askedBy map[uint32][]*asked
 
 // each calls f with the ids that name a job.
@@ -37,15 +37,15 @@ func (m askedBy) each(j *pb.JobRecord, f func(*asked)) {
 	}
 	for _, a := range m[j.ArrayJobId] {
 		switch {
-		case a.tasks == nil && j.ArrayJobId == j.Id: // was called
+		case a.tasks == nil && j.ArrayJobId == j.Id: // already called above
 		case a.tasks == nil, j.IsArrayTask && a.tasks.Has(j.ArrayTaskId), !j.IsArrayTask && a.tasks.Meet(state.ArraySet(j)):
 			f(a)
 		}
 	}
 }
 
-// Usage answers what running steps have used so far. A user may ask about own jobs, an operator about all. All ids are answered in one
-// walk over the jobs; one that is given twice counts once.
+// Usage returns the resource use of running steps so far. Users may ask about their own jobs, operators about all. One walk over the jobs
+// answers all ids; a repeated id counts once.
 func (s *Service) Usage(ctx context.Context, r *pb.UsageRequest) (*pb.UsageReply, error) {
 	peer, v := peerOf(ctx), s.Writer.View()
 	sel, p := selectionOf(&pb.JobsRequest{Ids: r.Ids, AllStates: true})
@@ -88,7 +88,7 @@ func (s *Service) Usage(ctx context.Context, r *pb.UsageRequest) (*pb.UsageReply
 	return reply, nil
 }
 
-// readAsked reads the ids of a request.
+// readAsked parses the ids of a request.
 func readAsked(words []string) (list []*asked, by askedBy) {
 	by = askedBy{}
 	seen := map[string]bool{}
@@ -105,7 +105,7 @@ func readAsked(words []string) (list []*asked, by askedBy) {
 			err = names.Add(id)
 		}
 		if err != nil {
-			a.known, a.running = true, true // the outcome says it all
+			a.known, a.running = true, true // the outcome is complete
 			a.outcomes = []*pb.JobOutcome{{Id: word, Problem: pb.NewProblem(pb.CodeInvalidJobID, "%v", err)}}
 			continue
 		}
@@ -116,7 +116,7 @@ func readAsked(words []string) (list []*asked, by askedBy) {
 	return list, by
 }
 
-// found notes a job that the id names and reports whether its usage is for the caller to see.
+// found notes a job that the id names and reports whether the caller may see its usage.
 func (a *asked) found(j *pb.JobRecord, peer *Peer) bool {
 	a.known = true
 	if j.State != pb.JobState_JOB_RUNNING && j.State != pb.JobState_JOB_SUSPENDED {
@@ -131,7 +131,7 @@ func (a *asked) found(j *pb.JobRecord, peer *Peer) bool {
 	return false
 }
 
-// answer is what is wrong with the id, if anything.
+// answer returns the fault of the id, if any.
 func (a *asked) answer() []*pb.JobOutcome {
 	switch {
 	case !a.known:
@@ -142,7 +142,7 @@ func (a *asked) answer() []*pb.JobOutcome {
 	return a.outcomes
 }
 
-// liveOf is the usage of a job's steps, and how many bytes it has.
+// liveOf returns the usage of a job's steps, and its size in bytes.
 func (s *Service) liveOf(j *pb.JobRecord) (list []*pb.StepUsage, size int) {
 	if s.Live == nil {
 		return nil, 0
@@ -154,11 +154,10 @@ func (s *Service) liveOf(j *pb.JobRecord) (list []*pb.StepUsage, size int) {
 	return list, size
 }
 
-// usageField is the number of that field of JobRecord.
+// usageField is the number of JobRecord's field for usage.
 const usageField = 70
 
-// using puts into a record what a job that runs has used so far, for those who may see that: its owner and operators, as in Usage.
-// Records of ended jobs have it.
+// using adds to the record of a running job its use so far, for its owner and operators, as in Usage. Records of ended jobs have it.
 func (s *Service) using(ctx context.Context, in *pb.Fields) func(*pb.JobRecord) *pb.JobRecord {
 	peer := peerOf(ctx)
 	return func(j *pb.JobRecord) *pb.JobRecord {

@@ -36,11 +36,12 @@ type cached[T any] struct {
 	until time.Time
 }
 
-// userTTL is how long an answer is kept, and maxCached how many.
+// userTTL is the time for which an answer is kept, maxCached the number of answers.
 const (
 	userTTL   = time.Minute
 	maxCached = 10000
-	// strangerTTL is how long it is remembered that somebody has no account, or that it cannot be said: who has just got one does not wait.
+	// strangerTTL is the time for which a missing account, or a failed look-up, is remembered: it is short so that a new account is usable
+	// at once.
 	strangerTTL = 5 * time.Second
 )
 
@@ -50,7 +51,7 @@ func NewUsers() *Users {
 		known: map[uint32]cached[bool]{}, member: map[uint32]cached[User]{}, find: passwd.Find}
 }
 
-// Name is the login name of a uid, or the number when there is none.
+// Name returns the login name of a uid, or the number when there is none.
 func (u *Users) Name(uid uint32) string {
 	return u.remember(u.names, uid, func(id string) string {
 		a, _ := passwd.User(id)
@@ -58,8 +59,8 @@ func (u *Users) Name(uid uint32) string {
 	})
 }
 
-// Exists reports whether a uid has an account. While a directory service does not answer, everybody does; who had one keeps it until the
-// service has not known it for an hour (passwd.Absent).
+// Exists reports whether a uid has an account. While a directory service does not answer, every uid has; a known account stays valid until
+// the service has not known it for an hour (passwd.Absent).
 func (u *Users) Exists(uid uint32) bool {
 	u.mu.Lock()
 	c, ok := u.known[uid]
@@ -89,7 +90,7 @@ func (u *Users) Exists(uid uint32) bool {
 	return known
 }
 
-// stranger refuses who has no account: Slurm takes the job, cannot make its credential and queues it again, for ever.
+// stranger refuses users without an account: Slurm accepts their jobs, cannot make a credential and requeues them forever.
 func (u *Users) stranger(p *Peer) *pb.Problem {
 	if p.Operator || u.Exists(p.UID) {
 		return nil
@@ -98,11 +99,11 @@ func (u *Users) stranger(p *Peer) *pb.Problem {
 		"users of jobs must be in its passwd(5) or its directory service")
 }
 
-// errNoAccount: the directory has answered, and does not know a uid.
+// errNoAccount means that the directory has answered, and does not know a uid.
 var errNoAccount = errors.New("no such account")
 
-// Member is a user with the groups that login would give, remembered like the rest. While a directory service does not answer, who was
-// known before stays known (passwd.Left).
+// Member returns a user with the groups that login would give, cached like the rest. While a directory service does not answer, known users
+// stay known (passwd.Left).
 func (u *Users) Member(ctx context.Context, uid uint32) (User, error) {
 	u.mu.Lock()
 	c, ok := u.member[uid]
@@ -137,18 +138,18 @@ func (u *Users) Member(ctx context.Context, uid uint32) (User, error) {
 	return c.value, nil
 }
 
-// Group is the name of a gid, or the number.
+// Group returns the name of a gid, or the number.
 func (u *Users) Group(gid uint32) string {
 	return u.remember(u.groups, gid, func(string) string { return passwd.GroupName(gid) })
 }
 
-// Find is the name of a user given by name or number.
+// Find returns the name of a user given by name or number.
 func (u *Users) Find(who string) (string, bool) {
 	a, ok := passwd.User(who)
 	return a.Name, ok
 }
 
-// FindGroup is the name and number of a group given by either.
+// FindGroup returns the name and number of a group given by either.
 func (u *Users) FindGroup(which string) (string, uint32, bool) { return passwd.Group(which) }
 
 func (u *Users) remember(m map[uint32]cached[string], id uint32, look func(string) string) string {
@@ -159,7 +160,7 @@ func (u *Users) remember(m map[uint32]cached[string], id uint32, look func(strin
 		return c.value
 	}
 	text := strconv.FormatUint(uint64(id), 10)
-	text = cmp.Or(look(text), text) // a directory service may take its time: nobody waits for it who asks for another
+	text = cmp.Or(look(text), text) // without the lock: a directory service may be slow, and other look-ups must not wait for it
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(m) >= maxCached {

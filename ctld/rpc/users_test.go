@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// Who had an account is not refused because sssd restarts.
+// A user who had an account is not refused because sssd restarts.
 func TestKnownUsersStayKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, stopped := NewUsers(), false
@@ -35,7 +35,7 @@ func TestKnownUsersStayKnown(t *testing.T) {
 	})
 }
 
-// A uid that is known to have an account of its own is no other user's, whatever subuid(5) says.
+// A uid known to have its own account does not belong to another user, whatever subuid(5) says.
 func TestOwnAccountInForeignRange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := NewUsers()

@@ -7,7 +7,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestValuesOfUpdates: what an administrator sets is looked at as a whole, however long, and is not cut.
+// TestValuesOfUpdates: an administrator's value is checked as a whole, however long, and is not cut.
 func TestValuesOfUpdates(t *testing.T) {
 	long := strings.Repeat("x", 999) + "ä" + strings.Repeat("y", 3000)
 	for value, bad := range map[string]bool{long: false, long + "\x1b[2J": true, long + "\xff": true, "a\nb": true,

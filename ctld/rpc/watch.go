@@ -10,10 +10,10 @@ import (
 // Watch lets calls wait for changes of one job, or for the end of an array. Its Changed is a loop observer.
 type Watch struct {
 	mu   sync.Mutex
-	jobs map[uint32]*change // that somebody waits for
+	jobs map[uint32]*change // with waiting calls
 }
 
-// change is the next one of a job.
+// change is the next change of a job.
 type change struct {
 	come    chan struct{} // closed
 	waiting int
@@ -22,8 +22,8 @@ type change struct {
 // NewWatch makes a Watch.
 func NewWatch() *Watch { return &Watch{jobs: map[uint32]*change{}} }
 
-// Changed wakes who waits for a job of the commit. Who waits for an array is woken when none of its records is active any more, which the
-// writer's index knows: to look at all jobs at each change is more than many who wait for a large array may cost.
+// Changed wakes the calls that wait for a job of the commit. Calls that wait for an array are woken when none of its records is active any
+// more, according to the writer's index: looking at all jobs at each change would cost too much for many waiters on a large array.
 func (w *Watch) Changed(c state.Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,7 +51,7 @@ func (w *Watch) wake(id uint32) {
 	}
 }
 
-// next gives the job's next change, until left.
+// next returns the job's next change, until left.
 func (w *Watch) next(id uint32) *change {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +72,7 @@ func (w *Watch) leave(id uint32, c *change) {
 	}
 }
 
-// until waits for cond to hold of the view, looking again at each change of the job; of an array, when all of it has ended.
+// until waits for cond to hold of the view. It checks at each change of the job; for an array, when all of it has ended.
 func (w *Watch) until(ctx context.Context, id uint32, view func() *state.View, cond func(*state.View) bool) error {
 	for {
 		next := w.next(id)

@@ -5,17 +5,19 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// What a user holds in the state, in bytes: texts (text.go), records of jobs until they are forgotten, and the crontab. It is counted in
-// the writer's index, so that the controller can refuse what would be too much.
+// The bytes that a user holds in the state: texts (text.go), records of jobs until they are forgotten, and the crontab. They are counted in
+// the writer's index, so that the controller can refuse too much.
 
-// What a record of a job counts for beyond its specification, and what of the specification is not counted again for each further task of
-// an array: its tasks get records of their own when they start, and then each repeats all of it.
+// recordBytes is the size of a job's record beyond its specification. taskBytes of the specification are counted once for an array; the
+// rest is counted again for each further task, because tasks get records of their own when they start, and each repeats the whole
+// specification.
 const (
 	recordBytes = 1 << 10
 	taskBytes   = 4 << 10
 )
 
-// waitBytes is what a byte of a dependency counts for: squeue shows it with twice as many, and the writer's index has its conditions.
+// waitBytes is the number of bytes counted for each byte of a dependency: squeue shows it with twice as many, and the writer's index holds
+// its conditions.
 const waitBytes = 12
 
 // userBytes are the bytes by user.
@@ -30,7 +32,7 @@ func (u userBytes) add(uid uint32, n int64) {
 	}
 }
 
-// JobBytes is what a record counts for, apart from its texts.
+// JobBytes returns the size of a record, apart from its texts.
 func JobBytes(j *pb.JobRecord) int64 {
 	spec := int64(proto.Size(j.Spec) + waitBytes*len(j.Dependency))
 	n := recordBytes + spec + int64(proto.Size(j.FirstStep)+len(j.ArrayTasks)+len(j.ArraySpec)+len(j.Dropped))
@@ -40,7 +42,7 @@ func JobBytes(j *pb.JobRecord) int64 {
 	return n
 }
 
-// sameBytes reports whether two records of a job count for the same, without counting: specifications are shared until they change.
+// sameBytes reports whether two records of a job have the same size, without counting: specifications are shared until they change.
 func sameBytes(a, b *pb.JobRecord) bool {
 	return a.Spec == b.Spec && a.FirstStep == b.FirstStep && a.ArrayTasks == b.ArrayTasks &&
 		a.Dependency == b.Dependency && a.ArraySpec == b.ArraySpec && a.Dropped == b.Dropped
@@ -66,10 +68,10 @@ func (tx *Tx) countBytes(old, fresh *pb.JobRecord) {
 	}
 }
 
-// UserBytes is what a user holds in the state. Only for the writer.
+// UserBytes returns the bytes that a user holds in the state. Only for the writer.
 func (tx *Tx) UserBytes(uid uint32) int64 { return tx.next.writer.bytes[uid] }
 
-// NewTextBytes is what texts of a job to be would add: nothing where its user has them already. Only for the writer.
+// NewTextBytes returns the bytes that the texts of a new job would add: nothing where its user already has them. Only for the writer.
 func (tx *Tx) NewTextBytes(t Texts) (n int64) {
 	for _, one := range [2]Text{t.Script, t.Env} {
 		if one.stored != nil && tx.next.writer.texts[one.Key] == 0 {
@@ -79,5 +81,5 @@ func (tx *Tx) NewTextBytes(t Texts) (n int64) {
 	return n
 }
 
-// CrontabBytes is what a crontab counts for, apart from its jobs; r may be nil.
+// CrontabBytes returns the size of a crontab, apart from its jobs; r may be nil.
 func CrontabBytes(r *pb.CrontabRecord) int64 { return int64(proto.Size(r)) }

@@ -7,12 +7,12 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Check verifies what must hold in every View. It is for tests and simulations; it looks at everything.
+// Check verifies the invariants of a View. It is for tests and simulations; it reads everything.
 func (v *View) Check() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	cpus, mem := map[string]uint32{}, map[string]uint64{}
-	planned := map[string]float64{} // CPUs given to jobs that were never suspended, of shared ones each job's part
+	planned := map[string]float64{} // CPUs given to jobs that were never suspended; of shared CPUs, each job's part
 	held := map[string]Held{}
 	owners := coreOwners{}
 	devices := deviceOwners{}
@@ -46,7 +46,7 @@ func (v *View) Check() error {
 				continue
 			}
 			cpus[a.Node] += a.Cpus
-			if j.SuspendNs == 0 { // one that an operator resumed got its CPUs back from whoever had them
+			if j.SuspendNs == 0 { // a resumed job got its CPUs back although others may have taken them
 				planned[a.Node] += float64(a.Cpus) / float64(max(a.Shared, 1))
 			}
 			held[a.Node] = held[a.Node].With(c)
@@ -81,17 +81,17 @@ func (v *View) Check() error {
 	return errors.Join(faults...)
 }
 
-// coreOwners are the shares that have a core, by node and core.
+// coreOwners lists the shares that have a core, by node and core.
 type coreOwners map[string]map[int][]coreOwner
 
 type coreOwner struct {
 	job       *pb.JobRecord
 	shared    uint32
-	suspended bool // was suspended once: it got its CPUs back from whoever had them
+	suspended bool // was suspended once, so others may have taken its CPUs
 }
 
-// add takes a share in, and says what is wrong with it beside those that share its cores: all must be of one partition, and all must
-// let that many share.
+// add records a share and returns a fault if its cores are shared wrongly: all sharers must be in one partition, and all must allow that
+// many.
 func (o coreOwners) add(j *pb.JobRecord, a *pb.NodeAlloc, cores Cores) error {
 	if o[a.Node] == nil {
 		o[a.Node] = map[int][]coreOwner{}
@@ -101,7 +101,7 @@ func (o coreOwners) add(j *pb.JobRecord, a *pb.NodeAlloc, cores Cores) error {
 	for k := range cores.All() {
 		list := append(o[a.Node][k], me)
 		o[a.Node][k] = list
-		together := 0 // those that have it by plan; who was resumed is beside them
+		together := 0 // sharers by plan; resumed jobs come on top
 		for _, x := range list {
 			if !x.suspended {
 				together++

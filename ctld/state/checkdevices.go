@@ -6,7 +6,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// deviceOwners finds devices that two jobs hold: whole, or beside parts of them, or the same part.
+// deviceOwners finds devices that two jobs hold: whole, or whole and in parts, or the same part.
 type deviceOwners map[string][]deviceHolder
 
 type deviceHolder struct {
@@ -14,7 +14,7 @@ type deviceHolder struct {
 	d   *pb.GresDevice
 }
 
-// add takes what a share holds in, and says what somebody else has already.
+// add records the devices of a share and returns a fault when another job already holds one of them.
 func (o deviceOwners) add(v *View, job uint32, a *pb.NodeAlloc) error {
 	n := v.Node(a.Node)
 	for _, d := range a.Devices {
@@ -45,7 +45,7 @@ func (o deviceOwners) add(v *View, job uint32, a *pb.NodeAlloc) error {
 func clash(n *Node, a, b *pb.GresDevice) bool {
 	switch {
 	case a.Share > 0 && b.Share > 0:
-		return false // how many there are is the scheduler's to count
+		return false // the scheduler counts them
 	case a.Parent != "" && b.Parent != "":
 		gpu := n.Inv.Current(a)
 		return gpu != nil && Overlap(gpu, a, b)

@@ -55,7 +55,7 @@ func (v *View) checkStepsOf(j *pb.JobRecord, js *JobSteps) error {
 	return nil
 }
 
-// takeStep takes off what a step has of its job, unless it shares that with others.
+// takeStep subtracts a step's resources from its job's, unless the step shares them.
 func takeStep(j *pb.JobRecord, free map[string]*pb.NodeAlloc, s *pb.StepRecord) error {
 	shares := s.Spec.GetOverlap() || s.Spec.GetInteractive() || s.Spec.GetCopy()
 	for _, n := range s.Nodes {
@@ -89,7 +89,7 @@ func takeStep(j *pb.JobRecord, free map[string]*pb.NodeAlloc, s *pb.StepRecord) 
 	return nil
 }
 
-// devicesWithout is a list without what a step has of it; false: it has not all of that.
+// devicesWithout returns a list without the devices that a step holds; false: the list lacks some of them.
 func devicesWithout(list, held []*pb.GresDevice) (rest []*pb.GresDevice, ok bool) {
 	rest = slices.Clone(list)
 	for _, h := range held {

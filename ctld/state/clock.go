@@ -12,25 +12,24 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Times in records are of the wall clock of the moment at which they were noted, and that clock may be set while jobs wait and run. Order
-// therefore never rests on them: commits have numbers, jobs have ids. What rests on them is how long ago something was. So when the clock
-// is set, the times that the controller itself has noted of what is not over yet are moved with it: a job that has run for ten minutes has
-// run for ten minutes. What people have said (begin times, deadlines, reservations) stays what they said, and so does the record of what
-// has ended.
+// Times in records are wall clock times, and the clock may be set while jobs wait and run. Order therefore never rests on them: commits
+// have numbers, jobs have ids. Only ages and durations rest on them. So when the clock is set, the times that the controller itself noted
+// move with it, except in records that have ended: a job that has run for ten minutes has still run for ten minutes. Times that people set
+// (begin times, deadlines, reservations) stay.
 //
-// That the clock was set is seen by CLOCK_BOOTTIME (ClockRecord): the difference of the two clocks has changed. It cannot be seen across a
-// reboot of the controller's machine; times of an earlier boot that lie in the future then are taken back to the present.
+// CLOCK_BOOTTIME reveals a changed clock (ClockRecord): the difference of the two clocks has changed. A change across a reboot of the
+// controller's machine cannot be seen; times of an earlier boot that lie in the future are then set to the present.
 //
-// Moving is done in memory alone: rows say by which clock they were written (ClockNs, ClockBoot) and are moved when they are loaded. To
-// write every job again because somebody set the clock would be the largest commit of the controller's life. Rows of nodes, reservations
-// and tokens, and the next runs of crontabs, say nothing of a clock: they are written together with its record (WriteWithClock), so that
-// what is on disk is always of one clock. Until there is room for that it is changed in memory alone: a full disk must not have whatever
-// comes next refused, which may be a node's report with nothing to write in it.
+// Times are moved in memory only: rows of jobs say by which clock they were written (ClockNs, ClockBoot) and are moved when they are
+// loaded. Rewriting every job because somebody set the clock would be the largest commit of the controller's life. Rows of nodes,
+// reservations and tokens, and the next runs of crontabs, carry no clock: they are written together with the record of the clock
+// (WriteWithClock), so that the disk is always of one clock. While the disk is full the change stays in memory: it must not cause the next
+// command to be refused, for instance a node's report that writes nothing.
 
-// ClockSet: the controller looks at the clock of this boot for the first time, or somebody has set it.
+// ClockSet: the controller looks at the clock for the first time in this boot, or somebody has set the clock.
 type ClockSet struct {
 	Clock *pb.ClockRecord
-	ByNS  int64 // somebody has set it by so much
+	ByNS  int64 // the change of the clock; 0: the first look
 }
 
 func (e ClockSet) apply(tx *Tx) {
@@ -66,8 +65,8 @@ func (e ClockSet) apply(tx *Tx) {
 			tx.putResv(r.Name, moved)
 		}
 	}
-	if old.GetBootId() != e.Clock.BootId { // what has ended keeps its age by the wall clock, the only one that they have in common
-		for id := range tx.next.writer.ended { // from the records, as this is done again when the commit is refused
+	if old.GetBootId() != e.Clock.BootId { // ended jobs keep their age by the wall clock, the only one that the two boots share
+		for id := range tx.next.writer.ended { // computed from the records, because it is repeated when the commit is refused
 			if j := tx.Jobs().Get(id); j != nil && !Active(j) {
 				tx.next.writer.ended[id] = min(j.EndNs, tx.NowNS) - e.Clock.OffsetNs
 			}
@@ -75,7 +74,7 @@ func (e ClockSet) apply(tx *Tx) {
 	}
 }
 
-// Attrs says by how much somebody has set the clock.
+// Attrs gives the change of the clock.
 func (e ClockSet) Attrs() []any {
 	if e.ByNS == 0 {
 		return nil
@@ -83,15 +82,15 @@ func (e ClockSet) Attrs() []any {
 	return []any{"by", time.Duration(e.ByNS).Round(time.Millisecond)}
 }
 
-// Clock is what was known of the clock when the view was made; nil when nobody has looked.
+// Clock returns the record of the clock when the view was made; nil before the first look.
 func (v *View) Clock() *pb.ClockRecord { return v.clock }
 
-// Steady is CLOCK_BOOTTIME at a moment of the clock as it is now, which goes on evenly whatever is done to the clock; Wall is the inverse.
-// Where nobody looks at CLOCK_BOOTTIME, both are the same.
+// Steady converts a wall clock time of today's clock to CLOCK_BOOTTIME, which cannot be set; Wall is the inverse. Both return their
+// argument where CLOCK_BOOTTIME is not used.
 func (v *View) Steady(wallNS int64) int64 { return wallNS - v.clock.GetOffsetNs() }
 func (v *View) Wall(steadyNS int64) int64 { return steadyNS + v.clock.GetOffsetNs() }
 
-// EndedAgo is how long a job that has ended has done so, measured by what nobody can set.
+// EndedAgo returns the time since a job ended, by a clock that cannot be set.
 func (tx *Tx) EndedAgo(j *pb.JobRecord) int64 {
 	if at, ok := tx.next.writer.ended[j.Id]; ok {
 		return max(0, tx.next.Steady(tx.NowNS)-at)
@@ -99,7 +98,7 @@ func (tx *Tx) EndedAgo(j *pb.JobRecord) int64 {
 	return max(0, tx.NowNS-j.EndNs)
 }
 
-// noteEnd keeps the moment at which a job ended, by CLOCK_BOOTTIME.
+// noteEnd keeps the CLOCK_BOOTTIME at which a job ended.
 func (tx *Tx) noteEnd(old, fresh *pb.JobRecord) {
 	switch ended := tx.next.writer.ended; {
 	case fresh != nil && !Active(fresh):
@@ -111,8 +110,8 @@ func (tx *Tx) noteEnd(old, fresh *pb.JobRecord) {
 	}
 }
 
-// setting is what a change of the clock does to times: from which moment on they are of this boot, and by how much those are moved;
-// others are not later than sinceNS, the beginning of what is known of this boot.
+// setting describes the effect of a change of the clock: times from fromNS on are of this boot and move by byNS; earlier ones are capped at
+// sinceNS, the beginning of this boot's record.
 type setting struct{ fromNS, byNS, sinceNS int64 }
 
 func (tx *Tx) between(old, now *pb.ClockRecord) setting {
@@ -123,7 +122,7 @@ func (tx *Tx) between(old, now *pb.ClockRecord) setting {
 	return setting{fromNS: now.SinceNs - by, byNS: by, sinceNS: now.SinceNs}
 }
 
-// past moves a time that was in the past when it was noted, and reports whether that changed it. 0 is no time.
+// past moves a time that lay in the past when it was noted, and reports whether that changed it. 0 is no time.
 func (c setting) past(ns *int64) bool {
 	was := *ns
 	switch {
@@ -136,7 +135,7 @@ func (c setting) past(ns *int64) bool {
 	return *ns != was
 }
 
-// future moves a time that was to come when it was noted, at most so far ahead.
+// future moves a time that lay up to aheadNS in the future when it was noted, and reports whether that changed it.
 func (c setting) future(ns *int64, aheadNS int64) bool {
 	was := *ns
 	switch {
@@ -149,14 +148,14 @@ func (c setting) future(ns *int64, aheadNS int64) bool {
 	return *ns != was
 }
 
-// job is a record with its times moved, the same record when none is.
+// job returns a record with its times moved, or the same record when none moved.
 func (c setting) job(j *pb.JobRecord, tx *Tx) *pb.JobRecord {
 	if !Active(j) {
 		return j
 	}
 	n := CloneJob(j)
 	begin := n.Spec.GetBeginNs()
-	asked := begin != 0 && !n.BeginDelayed // by somebody, in so many words
+	asked := begin != 0 && !n.BeginDelayed // set by the user
 	moved := c.past(&n.SubmitNs)
 	for _, ns := range []*int64{&n.EligibleNs, &n.AccrueNs} {
 		switch {
@@ -174,9 +173,9 @@ func (c setting) job(j *pb.JobRecord, tx *Tx) *pb.JobRecord {
 	started := n.StartNs
 	moved = c.past(&n.StartNs) || moved
 	if n.EndNs != 0 {
-		if started >= c.fromNS && c.byNS != 0 || started != n.StartNs { // its end goes with its start, however the limit was changed
+		if started >= c.fromNS && c.byNS != 0 || started != n.StartNs { // the end moves with the start, even if the limit was changed
 			n.EndNs, moved = n.EndNs+n.StartNs-started, true
-		} else if n.StopReason != "" { // it is on its way out: that was a moment, not a limit
+		} else if n.StopReason != "" { // the job is ending: its end is a moment, not a limit
 			moved = c.past(&n.EndNs) || moved
 		}
 	}
@@ -184,7 +183,7 @@ func (c setting) job(j *pb.JobRecord, tx *Tx) *pb.JobRecord {
 	moved = c.past(&n.LastSchedNs) || moved
 	moved = c.future(&n.PreemptNs, graceOf(tx, n)*1e9) || moved
 	if n.ExpectedStartNs != 0 && moved {
-		n.ExpectedStartNs += c.byNS // until the planner says it anew
+		n.ExpectedStartNs += c.byNS // until the planner sets it anew
 	}
 	if !moved {
 		return j
@@ -192,7 +191,8 @@ func (c setting) job(j *pb.JobRecord, tx *Tx) *pb.JobRecord {
 	return n
 }
 
-// graceOf is the most that a preempted job has until it has to end: PreemptType says whether its partition or its QOS gives it.
+// graceOf returns the longest grace time of a preempted job. PreemptType decides between the partition's and the QOS's; the larger one
+// bounds both.
 func graceOf(tx *Tx, j *pb.JobRecord) int64 {
 	grace := int64(tx.Partition(j.Partition).GetGraceTimeS())
 	for _, v := range tx.Policy().QOS(strings.ToLower(j.Spec.GetQos())).GetValues() {
@@ -203,19 +203,19 @@ func graceOf(tx *Tx, j *pb.JobRecord) int64 {
 	return grace
 }
 
-// delay is how far ahead a requeued job's begin may be.
+// delay returns how far in the future a requeued job may begin.
 func (c setting) delay(tx *Tx) int64 { return int64(tx.Settings().RequeueDelayS) * 1e9 }
 
 // clockKey is the row of the clock in the bucket Meta.
 var clockKey = []byte("clock")
 
-// clockRows name the rows that a change of the clock has moved and that are not in the journal yet. Immutable.
+// clockRows names the rows that a change of the clock has moved and that are not in the journal yet. Immutable.
 type clockRows struct {
 	jobs                        map[uint32]bool
 	nodes, tokens, reservations map[string]bool
 }
 
-// and are the rows of c and those that a batch puts besides; false: nothing to write. c may be nil.
+// and returns the rows of c together with those of the transaction. c may be nil.
 func (c *clockRows) and(tx *Tx) clockRows {
 	if c == nil {
 		return clockRows{tx.dirty, tx.nodes, tx.tokens, tx.resvs}
@@ -223,7 +223,7 @@ func (c *clockRows) and(tx *Tx) clockRows {
 	return clockRows{either(c.jobs, tx.dirty), either(c.nodes, tx.nodes), either(c.tokens, tx.tokens), either(c.reservations, tx.resvs)}
 }
 
-// either is what is true in one of the two.
+// either returns the keys that are true in one of the maps.
 func either[K comparable](a, b map[K]bool) map[K]bool {
 	out := map[K]bool{}
 	for _, m := range []map[K]bool{a, b} {
@@ -236,8 +236,8 @@ func either[K comparable](a, b map[K]bool) map[K]bool {
 	return out
 }
 
-// WriteWithClock leaves what this batch has changed so far to the commit that writes the record of the clock: the batch is not written for
-// its sake. It comes after ClockSet and what follows from that, before any command.
+// WriteWithClock leaves the changes of this batch so far to the commit that writes the record of the clock: they alone do not cause a
+// commit. It follows ClockSet and its consequences, before any command.
 func (tx *Tx) WriteWithClock() {
 	rows := tx.next.clockUnsaved.and(tx)
 	tx.next.clockUnsaved = &rows
@@ -250,10 +250,10 @@ func (tx *Tx) WriteWithClock() {
 	tx.tokens, tx.resvs = nil, nil
 }
 
-// ClockUnsaved reports whether the record of the clock is still to be written, ClockSaved says that it has been, with what goes by it.
+// ClockUnsaved reports whether the record of the clock has still to be written.
 func (tx *Tx) ClockUnsaved() bool { return tx.next.clockUnsaved != nil }
 
-// ClockSaved see ClockUnsaved.
+// ClockSaved notes that the record of the clock was written, with the rows that depend on it.
 func (tx *Tx) ClockSaved() {
 	if c := tx.next.clockUnsaved; c != nil {
 		for id := range c.jobs {
@@ -279,7 +279,7 @@ func (tx *Tx) loadClock(value []byte) error {
 	return err
 }
 
-// stamp is what rows of jobs say of the clock they were written by; their records in memory leave it out.
+// stamp encodes the clock by which a job's row is written; records in memory do not have it.
 func (tx *Tx) stamp() []byte {
 	if tx.next.clock == nil {
 		return nil
@@ -291,7 +291,7 @@ func (tx *Tx) stamp() []byte {
 	return b
 }
 
-// jobRow is the row of a job. Two messages one behind the other are one message to protobuf, so the stamp costs no copy of the record.
+// jobRow makes the row of a job. Protobuf reads two concatenated messages as one, so the stamp costs no copy of the record.
 func (tx *Tx) jobRow(id uint32, stamp []byte) (journal.Row, error) {
 	j := tx.Job(id)
 	if j == nil {
@@ -310,7 +310,7 @@ func bootHash(id string) uint64 {
 	return h.Sum64()
 }
 
-// inTime brings a row that was written by an earlier clock to the one that the view goes by.
+// inTime moves the times of a row that was written by an earlier clock to the clock of the view.
 func (tx *Tx) inTime(j *pb.JobRecord) *pb.JobRecord {
 	c := tx.next.clock
 	wrote, boot := j.ClockNs, j.ClockBoot

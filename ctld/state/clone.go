@@ -2,7 +2,7 @@ package state
 
 import pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 
-// CloneNode copies a node record; what it points to is shared.
+// CloneNode copies a node record; the values that it points to are shared.
 func CloneNode(n *pb.NodeRecord) *pb.NodeRecord { return n.Shallow() }
 
 // ClonePartition copies a partition record.

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Rows are the changed rows of a transaction, as the journal stores them.
+// Rows returns the changed rows of a transaction, as the journal stores them.
 func (tx *Tx) Rows() ([]journal.Row, error) {
 	put := tx.next.clockUnsaved.and(tx)
 	rows := make([]journal.Row, 0, len(put.jobs)+len(tx.texts)+len(put.nodes)+1)
@@ -31,7 +31,7 @@ func (tx *Tx) Rows() ([]journal.Row, error) {
 		if !durable {
 			continue
 		}
-		var stored *pb.NodeRecord // of one that was removed there is nothing
+		var stored *pb.NodeRecord // stays nil for a node that was removed
 		if n := tx.Node(name); n != nil {
 			stored = storedNode(n)
 		}
@@ -195,7 +195,7 @@ func (tx *Tx) loadJob(j *pb.JobRecord) {
 	tx.rememberRequest(j.RequestId, j.Id)
 }
 
-// occupyAll counts what the loaded jobs hold, when the nodes have been loaded as well.
+// occupyAll counts the resources of the loaded jobs, once the nodes have been loaded too.
 func (tx *Tx) occupyAll() {
 	for j := range tx.next.Jobs.All() {
 		for _, a := range j.Alloc {

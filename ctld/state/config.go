@@ -15,8 +15,8 @@ type Config struct {
 	PartitionNodes map[string][]string   // expanded
 	PartitionGIDs  map[string][]uint32   // AllowGroups, resolved; no entry = all
 	Default        string                // default partition, "" = none
-	Gres           map[string]GresConfig // by node: what there is beside Gres=
-	// GresOf is that of a node which slurm.conf does not name; nil = nothing. Pure.
+	Gres           map[string]GresConfig // by node: the configuration beside Gres=
+	// GresOf returns the configuration of a node that is not in slurm.conf; a nil function: there is none. Pure.
 	GresOf func(node string) GresConfig
 }
 
@@ -32,7 +32,7 @@ func New(cfg *Config, clusterID string, firstID uint32) *View {
 	return next
 }
 
-// reconfigure replaces nodes, partitions and settings, keeping what was observed of nodes that stay.
+// reconfigure replaces nodes, partitions and settings. Observed facts about nodes that stay are kept.
 func (tx *Tx) reconfigure(cfg *Config) {
 	old := tx.next
 	before := old.PartitionQOSes()

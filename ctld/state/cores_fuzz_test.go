@@ -2,7 +2,7 @@ package state
 
 import "testing"
 
-// FuzzParseCores: what can be read is written in one way, and read again it is the same.
+// FuzzParseCores: valid input has one written form, which parses to the same cores.
 func FuzzParseCores(f *testing.F) {
 	for _, s := range []string{"", "0", "0-3,6", "6,0-3", "3-0", "-1", "1-", "65535", "65536", "0-65535", "1,1", "a", "1,,2",
 		"99999999999999999999", "+1", "0x1"} {

@@ -12,15 +12,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Dynamic nodes are those that slurm.conf does not name: made by scontrol create, or joined by their daemon (NodeRecord.origin says
-// which). All of their record is stored, what others have from slurm.conf too, and they stay until they are deleted, or until slurm.conf
-// names them. They come after the nodes of slurm.conf, and are in the partitions with Nodes=ALL, or with a NodeSet that has a feature of
-// theirs.
+// Dynamic nodes are not in slurm.conf: scontrol create made them, or their daemon joined (NodeRecord.origin says which). Their whole record
+// is stored, including what other nodes have from slurm.conf. They stay until they are deleted, or until slurm.conf names them. They come
+// after the nodes of slurm.conf, and belong to the partitions with Nodes=ALL, or with a NodeSet that has one of their features.
 
-// Dynamic reports whether slurm.conf does not name the node.
+// Dynamic reports whether the node is missing from slurm.conf.
 func (n *Node) Dynamic() bool { return n.Origin != "" }
 
-// NodesAdded: there are nodes that were not there.
+// NodesAdded: new nodes exist.
 type NodesAdded struct{ Nodes []*pb.NodeRecord }
 
 func (e NodesAdded) apply(tx *Tx) {
@@ -37,7 +36,7 @@ func (e NodesAdded) Attrs() []any {
 	return []any{"nodes", foldNames(e.Nodes), "origin", e.Nodes[0].Origin}
 }
 
-// NodeRedefined: a dynamic node says other things of itself than before. Nothing runs on it.
+// NodeRedefined: a dynamic node registered with another definition. Nothing runs on it.
 type NodeRedefined struct{ Node *pb.NodeRecord }
 
 func (e NodeRedefined) apply(tx *Tx) {
@@ -62,10 +61,10 @@ func (e NodeRedefined) apply(tx *Tx) {
 // Attrs implements Event.
 func (e NodeRedefined) Attrs() []any { return []any{"node", e.Node.Name} }
 
-// Is reports whether a node is defined like that already.
+// Is reports whether a node already has this definition.
 func (n *Node) Is(cfg *pb.NodeRecord) bool { return proto.Equal(n.defined(cfg), n.NodeRecord) }
 
-// defined is the record of a dynamic node with another definition.
+// defined returns the record of a dynamic node with another definition.
 func (n *Node) defined(cfg *pb.NodeRecord) *pb.NodeRecord {
 	r := CloneNode(n.NodeRecord)
 	takeConfigured(r, cfg)
@@ -73,7 +72,7 @@ func (n *Node) defined(cfg *pb.NodeRecord) *pb.NodeRecord {
 	return r
 }
 
-// NodesRemoved: dynamic nodes are not there any more. Nothing runs on them.
+// NodesRemoved: dynamic nodes were removed. Nothing runs on them.
 type NodesRemoved struct{ Names []string }
 
 func (e NodesRemoved) apply(tx *Tx) {
@@ -111,7 +110,7 @@ func foldNames(nodes []*pb.NodeRecord) string {
 	return hostlist.Fold(names)
 }
 
-// addNode puts a dynamic node behind the others, or in the place of the one of its name, and into its partitions.
+// addNode adds a dynamic node behind the others, or replaces the one of its name, and puts it into its partitions.
 func (tx *Tx) addNode(r *pb.NodeRecord, durable bool) {
 	r = CloneNode(r)
 	r.StateFlags |= pb.NodeDynamic
@@ -139,7 +138,7 @@ func (tx *Tx) gresOf(name string) GresConfig {
 	return tx.next.gresOf(name)
 }
 
-// takes reports whether a partition takes in a node that its Nodes= does not name one by one.
+// takes reports whether a partition includes a node that its Nodes= does not name one by one.
 func takes(p *pb.PartitionRecord, n *Node) bool {
 	if p.AllNodes {
 		return true
@@ -149,7 +148,7 @@ func takes(p *pb.PartitionRecord, n *Node) bool {
 	})
 }
 
-// group puts a dynamic node, which nobody else has seen yet, into the partitions that take it in.
+// group puts a dynamic node, which is not published yet, into the partitions that include it.
 func (tx *Tx) group(n *Node) {
 	n.Partitions = nil
 	for _, p := range tx.next.parts {
@@ -167,7 +166,7 @@ func (tx *Tx) group(n *Node) {
 	n.Power = tx.next.Settings.powerOf(n.Name, n.Partitions)
 }
 
-// regroup notes that what follows from the nodes of a partition has to be worked out again, once for all of a commit.
+// regroup notes that values derived from a partition's nodes must be computed again, once per commit.
 func (tx *Tx) regroup(partition string) {
 	if tx.grouped == nil {
 		tx.grouped = map[string]bool{}
@@ -175,7 +174,7 @@ func (tx *Tx) regroup(partition string) {
 	tx.grouped[partition] = true
 }
 
-// measureGrouped does it.
+// measureGrouped computes the values that regroup noted.
 func (tx *Tx) measureGrouped() {
 	for name := range tx.grouped {
 		at, ok := tx.next.partIndex[name]
@@ -204,8 +203,8 @@ func (tx *Tx) measureGrouped() {
 	tx.grouped = nil
 }
 
-// keepDynamic puts the dynamic nodes of the view before behind those of slurm.conf, except those that it names by now, and those of
-// slurm.conf that it does not name any more are not stored any longer.
+// keepDynamic appends the dynamic nodes of the previous view to those of slurm.conf, except nodes that slurm.conf now names. It also marks
+// the stored rows of nodes that left slurm.conf, or entered it, to be written again.
 func (tx *Tx) keepDynamic(old *View) {
 	for _, n := range old.nodes {
 		now := tx.Node(n.Name)
@@ -233,7 +232,7 @@ func (tx *Tx) groupDynamic() {
 			tx.group(&c)
 		}
 	}
-	for _, p := range tx.next.parts { // made ones with Nodes=ALL: nodes of slurm.conf may be new
+	for _, p := range tx.next.parts { // partitions made by scontrol with Nodes=ALL: nodes of slurm.conf may be new
 		if p.Made && p.AllNodes {
 			tx.makePartition(p, namesOf(tx.next.nodes), tx.next.partGIDs[p.Name])
 			tx.regroup(p.Name)

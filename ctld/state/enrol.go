@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Tokens with which hosts join, and what certificates each host has been given. Both lists are sorted, and copied when they change: people
-// change them, not jobs.
+// Tokens with which hosts join, and the certificates of each host. Both lists are sorted, and copied on a change, because people change
+// them, not jobs.
 
 // Tokens returns the join tokens by id. The slice must not be changed.
 func (v *View) Tokens() []*pb.TokenRecord { return v.tokens }
@@ -24,10 +24,10 @@ func (v *View) Token(id string) *pb.TokenRecord {
 	return nil
 }
 
-// Hosts returns what certificates hosts have been given, by name. The slice must not be changed.
+// Hosts returns the hosts' certificates, by name of the host. The slice must not be changed.
 func (v *View) Hosts() []*pb.HostRecord { return v.hosts }
 
-// Host returns what certificates a host has been given, or nil.
+// Host returns the certificates of a host, or nil.
 func (v *View) Host(name string) *pb.HostRecord {
 	if i, ok := findHost(v.hosts, name); ok {
 		return v.hosts[i]
@@ -35,7 +35,7 @@ func (v *View) Host(name string) *pb.HostRecord {
 	return nil
 }
 
-// Certificate returns what is known of a certificate of a host, or nil.
+// Certificate returns the record of a host's certificate, or nil.
 func (v *View) Certificate(name, serial string) *pb.CertificateRecord {
 	for _, c := range v.Host(name).GetCertificates() {
 		if c.Serial == serial {
@@ -45,8 +45,8 @@ func (v *View) Certificate(name, serial string) *pb.CertificateRecord {
 	return nil
 }
 
-// Accepts reports whether a certificate of the cluster's authority counts: it has not been revoked, neither itself nor with its name.
-// Whether it has ended says the certificate.
+// Accepts reports whether neither the certificate nor all certificates of its name are revoked. The certificate itself says when it
+// expires.
 func (v *View) Accepts(name, serial string) bool {
 	if c := v.Certificate(name, serial); c != nil {
 		return c.RevokedNs == 0
@@ -83,10 +83,10 @@ func CloneCertificate(r *pb.CertificateRecord) *pb.CertificateRecord {
 		Origin: r.Origin, RevokedNs: r.RevokedNs}
 }
 
-// TokenExpires is until when a token can be used, in nanoseconds since 1970.
+// TokenExpires returns the time until which a token can be used, in nanoseconds since 1970.
 func TokenExpires(r *pb.TokenRecord) int64 { return r.CreatedNs + r.TtlNs }
 
-// TokenChanged: a join token was made, used or revoked. Gone: it is forgotten. What says it in a word.
+// TokenChanged: a join token was made, used, revoked or (Gone) forgotten. What is a word for it.
 type TokenChanged struct {
 	Token *pb.TokenRecord
 	Gone  bool
@@ -106,7 +106,7 @@ func (e TokenChanged) Attrs() []any {
 	return []any{"token", e.Token.Id, "host", e.Token.Node, "role", e.Token.Role, "what", e.What}
 }
 
-// HostChanged: a host was given a certificate, or its certificates were revoked. What says it in a word.
+// HostChanged: a host was given a certificate, or its certificates were revoked. What is a word for it.
 type HostChanged struct {
 	Host *pb.HostRecord
 	What string
@@ -152,7 +152,7 @@ func (tx *Tx) putHost(r *pb.HostRecord) {
 	tx.hosts[r.Name] = true
 }
 
-// moveTokens moves the tokens along with a clock that was set: a token is good for as long as it was made for.
+// moveTokens moves the tokens with a clock that was set, so that a token keeps its lifetime.
 func (tx *Tx) moveTokens(c setting) {
 	for _, r := range tx.next.tokens {
 		moved := CloneToken(r)
@@ -180,8 +180,8 @@ func (tx *Tx) enrolRows(rows []journal.Row, tokens map[string]bool) ([]journal.R
 	return rows, nil
 }
 
-// hostKey begins the keys of hosts, which lie beside the tokens: an earlier build of the controller knows this kind of row and leaves it
-// alone. No id of a token has a slash.
+// hostKey begins the keys of hosts. They lie beside the tokens, so that an earlier build of the controller, which knows this kind of row,
+// leaves them alone. No id of a token has a slash.
 const hostKey = "host/"
 
 func (tx *Tx) loadEnrol(key, value []byte) error {

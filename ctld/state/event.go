@@ -7,11 +7,11 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Event is a fact: the only way the state changes. Applying one is total: it cannot fail, because whoever emits it has checked
-// that it can be so (and Check proves it in tests).
+// Event is a fact, and the only way the state changes. Applying one cannot fail, because its emitter has checked that it is possible (tests
+// prove it with Check).
 type Event interface {
 	apply(*Tx)
-	// Attrs are what a log line says of the event: alternating keys and values.
+	// Attrs returns the log line's attributes: alternating keys and values.
 	Attrs() []any
 }
 
@@ -33,7 +33,7 @@ func (e JobSubmitted) Attrs() []any { return []any{"job", e.Job.Id, "uid", e.Job
 type JobStarted struct{ Job *pb.JobRecord }
 
 func (e JobStarted) apply(tx *Tx) {
-	tx.dropSteps(e.Job.Id) // of the attempt before
+	tx.dropSteps(e.Job.Id) // of the previous attempt
 	tx.putJob(e.Job, true)
 	for _, a := range e.Job.Alloc {
 		tx.occupy(e.Job, a)
@@ -43,20 +43,20 @@ func (e JobStarted) Attrs() []any {
 	return jobAttrs(e.Job)
 }
 
-// AttemptFound: a restore has lost the last attempt of a job that waits, and its nodes have said what they know of it. Job is the record
-// in that attempt, of which nothing is left; what becomes of it follows.
+// AttemptFound: a restore has lost the last attempt of a pending job, and its nodes have reported what they know of it. Job is the record
+// in that attempt, of which nothing is left; an event with the outcome follows.
 type AttemptFound struct{ Job *pb.JobRecord }
 
 func (e AttemptFound) apply(tx *Tx) {
-	tx.dropSteps(e.Job.Id) // of the attempt before
+	tx.dropSteps(e.Job.Id) // of the previous attempt
 	tx.putJob(e.Job, true)
 }
 func (e AttemptFound) Attrs() []any {
 	return []any{"job", e.Job.Id, "attempt", e.Job.Attempt, "node", e.Job.BatchHost, "ended", e.Job.BatchVerdict}
 }
 
-// ArraySplit: some tasks of a record that stands for several got a record of their own (they start, or are treated apart). Rest is
-// the old record without them.
+// ArraySplit: some tasks of a record that stands for several got a record of their own (they start, or were addressed alone). Rest is the
+// old record without them.
 type ArraySplit struct{ Rest, Part *pb.JobRecord }
 
 func (e ArraySplit) apply(tx *Tx) {
@@ -66,8 +66,8 @@ func (e ArraySplit) apply(tx *Tx) {
 }
 func (e ArraySplit) Attrs() []any { return nil }
 
-// TasksDropped: some tasks of a record that stands for several were cancelled. Job is the record without them. It is written on a full
-// disk, too, as the end of a job is.
+// TasksDropped: some tasks of a record that stands for several were cancelled. Job is the record without them. Like the end of a job, it is
+// written on a full disk too.
 type TasksDropped struct {
 	Job   *pb.JobRecord
 	Tasks jobid.Set
@@ -82,9 +82,9 @@ func (e TasksDropped) Attrs() []any {
 	return []any{"job", e.Job.ArrayJobId, "tasks", e.Tasks.String(), "uid", e.By}
 }
 
-// JobChanged: something else about a job changed (held, released, updated, told to stop, signalled). What says it in a word.
+// JobChanged: something else about a job changed (held, released, updated, told to stop, signalled). What is a word for it.
 //
-// The order to stop is written on a full disk, too: the end of the job makes room.
+// The order to stop is written on a full disk too: the end of the job makes room.
 type JobChanged struct {
 	Job  *pb.JobRecord
 	What string
@@ -99,7 +99,7 @@ func (e JobChanged) apply(tx *Tx) {
 }
 func (e JobChanged) Attrs() []any { return []any{"job", e.Job.Id, "what", e.What} }
 
-// JobShown: what is only shown of a pending job changed (reason, expected start). Not durable.
+// JobShown: fields of a pending job that are only displayed changed (reason, expected start). Not durable.
 type JobShown struct{ Job *pb.JobRecord }
 
 func (e JobShown) apply(tx *Tx) { tx.putJob(e.Job, false) }
@@ -129,7 +129,7 @@ func (e JobEnded) Attrs() []any {
 	return endAttrs(e.Job)
 }
 
-// JobRequeued: the job is pending again. Ended is the attempt as it ended with that; nil when it had ended before.
+// JobRequeued: the job is pending again. Ended is the attempt that this ends; nil when it had ended before.
 type JobRequeued struct {
 	Job   *pb.JobRecord
 	Why   string
@@ -147,8 +147,8 @@ func (e JobRequeued) Attrs() []any {
 	return []any{"job", e.Job.Id, "user", e.Job.Spec.User, "restarts", e.Job.Restarts, "why", e.Why}
 }
 
-// JobForgotten: a finished job is older than MinJobAge. It is written on a full disk, too, where it makes room. Keep: accounting has not
-// stored it yet, it goes into the outbox.
+// JobForgotten: a finished job is older than MinJobAge. It is written on a full disk too, where it makes room. Keep: accounting has not
+// stored the job yet, so it goes into the outbox.
 type JobForgotten struct {
 	ID   uint32
 	Keep bool
@@ -169,23 +169,23 @@ func (e JobForgotten) apply(tx *Tx) {
 }
 func (e JobForgotten) Attrs() []any { return []any{"job", e.ID} }
 
-// What JobChanged says of a job that leaves its GPUs idle; mail is sent of the second.
+// Values of JobChanged.What for a job that leaves its GPUs idle; the second one causes a mail.
 const (
 	WhatIdle   = "GPUs idle"
 	WhatWarned = "GPUs idle, user warned"
 )
 
-// WhatLost is said of a node that has what a restored state does not know.
+// WhatLost is for a node that has attempts which a restored state does not know.
 const WhatLost = "has attempts that the restored state does not contain"
 
-// WhatTold is said of a node that has told all that it ran.
+// WhatTold is for a node that has reported everything that it ran.
 const WhatTold = "told what it ran before the restore"
 
-// WhatForgot is said of a node that ran more since a restored backup was made than it remembers.
+// WhatForgot is for a node that ran more after a restored backup was made than it remembers.
 const WhatForgot = "has no complete record of what it ran before the restore: the jobs from before wait for an administrator"
 
-// NodeChanged: a node's record changed. Durable when it must survive a restart (drain, reason, state), not for heartbeats. What
-// is durable is written on a full disk, too: a node that could not register there could not report the end of its jobs either.
+// NodeChanged: a node's record changed. Durable when it must survive a restart (drain, reason, state), not for heartbeats. A durable one is
+// written on a full disk too: a node that could not register could not report the end of its jobs either.
 type NodeChanged struct {
 	Node    *Node
 	What    string

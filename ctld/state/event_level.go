@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EventLevel is the level at which an event is logged. Of a job there are two lines at info, its start and its end, for each attempt;
-// everything else about it is for debugging. What an administrator should look at is a warning: a node that is lost or takes no jobs, a job
-// that a node could not run.
+// EventLevel returns the level at which an event is logged. Each attempt of a job has two lines at info, its start and its end; details in
+// between are for debugging. Events that need an administrator's attention are warnings: a node that is lost or takes no jobs, a job that a
+// node could not run.
 func EventLevel(e Event) slog.Level {
 	switch e := e.(type) {
 	case JobSubmitted, JobChanged, JobLeftNode, StepCreated, StepChanged, StepEnded:
@@ -29,7 +29,7 @@ func EventLevel(e Event) slog.Level {
 		case "down", "drained", "not responding", "refused", "could not start a job", "resume timed out", "reboot timed out",
 			WhatLost, WhatForgot:
 			return slog.LevelWarn
-		case "updated": // a reason is that of a node which somebody has drained or set down
+		case "updated": // a node has a reason when somebody drained it or set it down
 			if e.Node.Reason != "" {
 				return slog.LevelWarn
 			}
@@ -38,7 +38,7 @@ func EventLevel(e Event) slog.Level {
 	return slog.LevelInfo
 }
 
-// jobAttrs say whose job it is and where.
+// jobAttrs describe a job's owner and place.
 func jobAttrs(j *pb.JobRecord) []any {
 	attrs := []any{"job", j.Id, "attempt", j.Attempt, "user", j.Spec.User, "uid", j.Spec.Uid, "account", j.Spec.Account,
 		"partition", j.Partition, "nodes", j.NodeList, "cpus", j.NumCpus}
@@ -52,7 +52,7 @@ func jobAttrs(j *pb.JobRecord) []any {
 	return attrs
 }
 
-// GPUsOf is how many GPUs and MIG instances a job holds on a node; a part of one that is shared is none.
+// GPUsOf returns the number of GPUs and MIG instances that a job holds on a node; shards do not count.
 func GPUsOf(a *pb.NodeAlloc) (n uint64) {
 	for _, d := range a.Devices {
 		switch {
@@ -66,7 +66,7 @@ func GPUsOf(a *pb.NodeAlloc) (n uint64) {
 	return n
 }
 
-// endAttrs say how an attempt has ended: exit is CODE:SIGNAL as sacct has it.
+// endAttrs describe the end of an attempt; exit is CODE:SIGNAL as in sacct.
 func endAttrs(j *pb.JobRecord) []any {
 	w := unix.WaitStatus(j.ExitStatus)
 	code, sig := 0, 0

@@ -10,13 +10,13 @@ import (
 	"github.com/sluice-hpc/sluice/conf/accounts"
 )
 
-// Limits may have hours (LimitHours of associations and QOS). Which of them count is worked out with each change of the policy, and again
-// in the first transaction after a window has opened or closed; there is one every second (reactor.Tick). Of a view the answer is always
-// the same, and jobs are looked at again only when there is another.
+// Limits may have hours (LimitHours of associations and QOS). The limits that apply are computed with each change of the policy, and again
+// in the first transaction after a window has opened or closed; there is one every second (reactor.Tick). The answer never changes within a
+// view, and jobs are looked at again only when it changes.
 
-// hours are which windows are open, by their texts, as of a moment.
+// hours tells which windows are open at a moment, by their texts.
 type hours struct {
-	asOfNS, turnNS int64 // and until when that holds; turnNS = 0: for ever
+	asOfNS, turnNS int64 // computed at asOfNS, valid until turnNS; turnNS = 0: for ever
 	zone           *time.Location
 	of             map[string]hoursNow
 }
@@ -26,7 +26,7 @@ type hoursNow struct {
 	untilNS int64 // 0: always
 }
 
-// Counts reports whether limits with such hours count now, and until when; 0 = always.
+// Counts reports whether limits with these hours apply now, and until when; 0 = always.
 func (p *Policy) Counts(limitHours string) (now bool, untilNS int64) {
 	if limitHours == "" {
 		return true, 0
@@ -35,7 +35,7 @@ func (p *Policy) Counts(limitHours string) (now bool, untilNS int64) {
 	return h.within, h.untilNS
 }
 
-// AtAllHours is a view in which all limits count, whatever their hours: what is allowed nowhere in it will be at no time.
+// AtAllHours returns a view in which all limits apply, whatever their hours: a job that it never admits is never admitted.
 func (v *View) AtAllHours() *View {
 	n, p := *v, *v.Policy()
 	p.hours.of = maps.Clone(p.hours.of)
@@ -46,7 +46,7 @@ func (v *View) AtAllHours() *View {
 	return &n
 }
 
-// noteHours works out what counts.
+// noteHours computes which limits apply.
 func (p *Policy) noteHours(nowNS int64, zone *time.Location) {
 	p.hours = hours{asOfNS: nowNS, zone: zone, of: map[string]hoursNow{}}
 	for _, a := range p.assocs {
@@ -71,13 +71,13 @@ func (h *hours) note(text string) {
 	h.of[text] = n
 }
 
-// hoursTurn reports whether other limits count now than the policy says: a window has opened or closed, or the clock was set.
+// hoursTurn reports whether the limits that apply have changed: a window has opened or closed, or the clock was set.
 func (p *Policy) hoursTurn(nowNS int64, s *Settings) bool {
 	h := &p.hours
 	return len(h.of) > 0 && (h.turnNS != 0 && nowNS >= h.turnNS || nowNS < h.asOfNS || s.Location().String() != h.zone.String())
 }
 
-// HoursTurned: limits have begun to count, or do not count any more. Not durable.
+// HoursTurned: limits apply from now on, or no longer. Not durable.
 type HoursTurned struct{}
 
 func (HoursTurned) apply(tx *Tx) {
@@ -90,7 +90,7 @@ func (HoursTurned) apply(tx *Tx) {
 // Attrs implements Event.
 func (HoursTurned) Attrs() []any { return nil }
 
-// checkHours works out anew what counts, and compares.
+// checkHours computes anew which limits apply, and compares.
 func (p *Policy) checkHours() (faults []error) {
 	n := *p
 	n.noteHours(p.hours.asOfNS, cmp.Or(p.hours.zone, time.UTC))

@@ -9,13 +9,13 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// writerIndex is what only the writer looks up. It is shared by successive views and changed in place: a batch that fails to
-// commit ends the process, so there is nothing to take back.
+// writerIndex holds lookups for the writer only. Successive views share it, and it is changed in place: a batch that fails to commit ends
+// the process or calls Reindex, so nothing is rolled back.
 type writerIndex struct {
 	requests  map[string]uint32 // request id -> job
 	userJobs  map[uint32]int    // active jobs by uid
 	held      heldJobs
-	texts     map[TextKey]int // how many records name a text
+	texts     map[TextKey]int // number of records that name a text
 	bytes     userBytes
 	arrays    map[uint32]*arrayIndex
 	tasks     map[taskKey]uint32         // one task -> its record
@@ -24,17 +24,17 @@ type writerIndex struct {
 	single    map[singleKey]*nameIndex
 	preempted map[string]map[uint32]bool // name of a job -> active records that gave way to it
 	lost      map[uint32]bool            // active records with a LostAttempt
-	limits    map[uint32][]*pb.Rlimit    // those of a user's last job
-	retired   []retired                  // requests of jobs that have been forgotten; not made from records
-	ended     map[uint32]int64           // when jobs ended, by CLOCK_BOOTTIME; not made from records (clock.go)
-	owed      owed                       // looks at waiting records that are left to later turns
+	limits    map[uint32][]*pb.Rlimit    // of a user's last job
+	retired   []retired                  // requests of jobs that have been forgotten; cannot be recomputed from records
+	ended     map[uint32]int64           // when jobs ended, by CLOCK_BOOTTIME; cannot be recomputed from records (clock.go)
+	owed      owed                       // waiting records that later turns have to look at
 }
 
-// arrayIndex is what is known of an array without looking at each of its records.
+// arrayIndex summarises an array without looking at each of its records.
 type arrayIndex struct {
 	ids     map[uint32]bool
-	several map[uint32]bool // those that stand for several tasks
-	dropped map[uint32]bool // those of which tasks were cancelled
+	several map[uint32]bool // records that stand for several tasks
+	dropped map[uint32]bool // records of which tasks were cancelled
 	counts  ArrayCounts
 }
 
@@ -67,7 +67,7 @@ func (c *ArrayCounts) count(j *pb.JobRecord, by int) {
 	}
 }
 
-// pieces is how many parts the set of a record has, without making it.
+// pieces returns the number of ranges in the set of a record, without parsing it.
 func pieces(tasks string) int {
 	if tasks == "" {
 		return 0
@@ -82,20 +82,20 @@ func pieces(tasks string) int {
 	return int(a.Ranges[0].Count())
 }
 
-// Good reports whether a job has ended as its dependents wish: completed, with exit code 0.
+// Good reports whether a job satisfies --dependency=afterok: completed, with exit code 0.
 func Good(j *pb.JobRecord) bool {
 	return !Active(j) && j.State == pb.JobState_JOB_COMPLETED && j.ExitStatus == 0
 }
 
-// Begun reports whether a job has started, or ended without (sbatch(1), --dependency=after).
+// Begun reports whether a job has started, or ended without starting (sbatch(1), --dependency=after).
 func Begun(j *pb.JobRecord) bool { return j.StartNs > 0 || j.State != pb.JobState_JOB_PENDING }
 
-// nameIndex is what singleton looks at: the active records of one user with one name. A record counts by its place in the order of
-// submission, which for all records of an array is the array's.
+// nameIndex serves --dependency=singleton: the active records of one user with one name. A record is ordered by its place of submission;
+// all records of an array have the array's.
 type nameIndex struct {
 	at      map[uint32]int             // place -> active records there
 	running map[uint32]int             // place -> those that hold resources
-	heap    []uint32                   // places, a heap; those without records are dropped when they come up
+	heap    []uint32                   // places, a heap; places without records are dropped when they reach the top
 	waiting map[uint32]map[uint32]bool // place -> records there that wait as singletons
 }
 
@@ -122,7 +122,7 @@ func newIndex() *writerIndex {
 		lost:      map[uint32]bool{}, limits: map[uint32][]*pb.Rlimit{}, ended: map[uint32]int64{}, owed: owed{by: map[Source]*debt{}}}
 }
 
-// indexed is all of a record that the index depends on.
+// indexed holds all values of a record that the index depends on.
 type indexed struct {
 	active, live, pending, good, begun, several, task, held, lost, dropped bool
 	uid, array, taskID                                                     uint32
@@ -139,7 +139,7 @@ func indexedOf(j *pb.JobRecord) indexed {
 		j.Dependency, pieces(j.ArrayTasks)}
 }
 
-// reindex brings the index from one record of a job to the next; either may be nil.
+// reindex replaces one record of a job in the index with the next; either may be nil.
 func (tx *Tx) reindex(old, fresh *pb.JobRecord) {
 	if old != nil && fresh != nil && indexedOf(old) == indexedOf(fresh) {
 		return
@@ -149,7 +149,7 @@ func (tx *Tx) reindex(old, fresh *pb.JobRecord) {
 	tx.next.writer.indexDependency(old, fresh)
 }
 
-// index takes a record into the index, or out of it, but for what it waits for.
+// index adds a record to the index, or removes it; indexDependency does the rest.
 func (tx *Tx) index(j *pb.JobRecord, in bool) {
 	if j == nil {
 		return
@@ -237,7 +237,7 @@ func add[K comparable](m map[K]int, key K, by int) {
 }
 
 func (n *nameIndex) push(p uint32) {
-	if len(n.heap) > 2*len(n.at)+64 { // most of it is of jobs that have ended behind one that has not
+	if len(n.heap) > 2*len(n.at)+64 { // most places belong to ended jobs that are queued behind an active one
 		n.heap = slices.Sorted(maps.Keys(n.at))
 	}
 	h := append(n.heap, p)
@@ -266,7 +266,7 @@ func (n *nameIndex) pop() {
 	n.heap = h
 }
 
-// first is the earliest place with active records.
+// first returns the earliest place with active records.
 func (n *nameIndex) first() uint32 {
 	for len(n.heap) > 0 && n.at[n.heap[0]] == 0 {
 		n.pop()
@@ -291,8 +291,8 @@ func (tx *Tx) Alone(j *pb.JobRecord) bool {
 	return len(n.running) == 0 || len(n.running) == 1 && n.running[p] > 0
 }
 
-// NextAlone are the records of a user that wait as singletons of a name and are the earliest, ascending: those that may start when
-// another has ended.
+// NextAlone returns the earliest records of a user that wait as singletons of a name, ascending: those that may start when another has
+// ended.
 func (tx *Tx) NextAlone(uid uint32, name string) []uint32 {
 	n := tx.next.writer.single[singleKey{uid, name}]
 	if n == nil {
@@ -314,10 +314,10 @@ func enter[K comparable](m map[K]map[uint32]bool, key K, id uint32, in, value bo
 	}
 }
 
-// LostAttempts are the active jobs of which a restore has lost an attempt, ascending. Only for the writer.
+// LostAttempts returns the active jobs of which a restore has lost an attempt, ascending. Only for the writer.
 func (tx *Tx) LostAttempts() []uint32 { return slices.Sorted(maps.Keys(tx.next.writer.lost)) }
 
-// ArrayRecords are the ids of the records of an array, ascending. Only for the writer.
+// ArrayRecords returns the ids of the records of an array, ascending. Only for the writer.
 func (tx *Tx) ArrayRecords(array uint32) []uint32 {
 	if a := tx.next.writer.arrays[array]; a != nil {
 		return slices.Sorted(maps.Keys(a.ids))
@@ -333,14 +333,14 @@ func (tx *Tx) ArrayCounts(array uint32) ArrayCounts {
 	return ArrayCounts{}
 }
 
-// ArrayRecords and ArrayCounts of a view are those of the transaction that made it, for observers of the loop, which the writer calls
-// before it goes on. Nobody else may ask: the index is changed in place.
+// ArrayRecords and ArrayCounts of a view read the index of the transaction that made it. Only for observers of the loop, which the writer
+// calls before it goes on: the index is changed in place.
 func (v *View) ArrayRecords(array uint32) []uint32 { return (&Tx{next: *v}).ArrayRecords(array) }
 
 // ArrayCounts: see ArrayRecords.
 func (v *View) ArrayCounts(array uint32) ArrayCounts { return (&Tx{next: *v}).ArrayCounts(array) }
 
-// TaskRecord is the record of one task of an array: its own, or the one that stands for it among others; 0 = none.
+// TaskRecord returns the record of one task of an array: its own, or the one that stands for it among others; 0 = none.
 func (tx *Tx) TaskRecord(array, task uint32) uint32 {
 	if id := tx.OwnRecord(array, task); id != 0 {
 		return id
@@ -353,12 +353,12 @@ func (tx *Tx) TaskRecord(array, task uint32) uint32 {
 	return 0
 }
 
-// OwnRecord is the record that stands for one task alone; 0 = none.
+// OwnRecord returns the record that stands for one task alone; 0 = none.
 func (tx *Tx) OwnRecord(array, task uint32) uint32 {
 	return tx.next.writer.tasks[taskKey{array, task}]
 }
 
-// SharedRecords are the records of an array that stand for several tasks, ascending.
+// SharedRecords returns the records of an array that stand for several tasks, ascending.
 func (tx *Tx) SharedRecords(array uint32) []uint32 {
 	if a := tx.next.writer.arrays[array]; a != nil {
 		return slices.Sorted(maps.Keys(a.several))
@@ -366,7 +366,7 @@ func (tx *Tx) SharedRecords(array uint32) []uint32 {
 	return nil
 }
 
-// DroppedTasks are the sets of tasks of an array that were cancelled before they had a record of their own: one of each record that stood
+// DroppedTasks returns the tasks of an array that were cancelled before they had a record of their own, a set for each record that stood
 // for them.
 func (tx *Tx) DroppedTasks(array uint32) (sets []jobid.Set) {
 	if a := tx.next.writer.arrays[array]; a != nil {
@@ -383,17 +383,17 @@ func (tx *Tx) ArrayActive(array uint32) bool { return tx.ArrayCounts(array).Acti
 // FormatTasks writes a set of tasks with the array's throttle, as ArrayTasks of a record holds it: "4-9%2".
 func FormatTasks(s jobid.Set, throttle uint32) string { return jobid.FormatTasks(s, throttle, 0) }
 
-// Waiting are the records whose dependency names a job or array, ascending.
+// Waiting returns the records whose dependency names a job or array, ascending.
 func (tx *Tx) Waiting(id uint32) []uint32 {
 	return slices.Sorted(maps.Keys(tx.next.writer.waiting[id]))
 }
 
-// PreemptedBy are the active records that gave way to a job, ascending.
+// PreemptedBy returns the active records that gave way to a job, ascending.
 func (tx *Tx) PreemptedBy(name string) []uint32 {
 	return slices.Sorted(maps.Keys(tx.next.writer.preempted[name]))
 }
 
-// Preempted are all active records that have been told to give way, ascending.
+// Preempted returns all active records that have been told to give way, ascending.
 func (tx *Tx) Preempted() []uint32 {
 	var ids []uint32
 	for _, set := range tx.next.writer.preempted {
@@ -403,12 +403,12 @@ func (tx *Tx) Preempted() []uint32 {
 	return ids
 }
 
-// ArraySet is the set of tasks that a record stands for.
+// ArraySet returns the set of tasks that a record stands for.
 func ArraySet(j *pb.JobRecord) jobid.Set {
 	return tasksIn(j.GetArrayTasks())
 }
 
-// Dropped is the set of tasks that were cancelled while a record stood for them and others.
+// Dropped returns the tasks that were cancelled while a record stood for them and others.
 func Dropped(j *pb.JobRecord) jobid.Set { return tasksIn(j.GetDropped()) }
 
 func tasksIn(text string) jobid.Set {
@@ -417,7 +417,7 @@ func tasksIn(text string) jobid.Set {
 	}
 	a, err := jobid.ParseArray(text)
 	if err != nil {
-		return nil // written by this program
+		return nil // cannot fail: this program wrote it
 	}
 	return a.Made()
 }
@@ -432,8 +432,8 @@ func (tx *Tx) countUser(j *pb.JobRecord, by int) {
 	}
 }
 
-// ShareLimits has the specification of a job that nobody has seen yet name the resource limits of its user's last job where they are
-// equal, as they are nearly always: each with its own, they are a quarter of what a waiting job takes of memory.
+// ShareLimits makes the specification of a new job share the resource limits of its user's last job when they are equal, as they nearly
+// always are. Otherwise limits would be a quarter of a waiting job's memory.
 func (tx *Tx) ShareLimits(s *pb.JobSpec) {
 	last := tx.next.writer.limits
 	if slices.EqualFunc(last[s.GetUid()], s.GetRlimits(), equalLimits) {

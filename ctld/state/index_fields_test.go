@@ -7,7 +7,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// TestIndexFollowsTheRecord: whatever the writer's index is made from is among the fields by which it is seen that it has to change.
+// TestIndexFollowsTheRecord: every field from which the writer's index is made is among the fields that are compared to see whether it has
+// to change.
 func TestIndexFollowsTheRecord(t *testing.T) {
 	for _, state := range []pb.JobState{pb.JobState_JOB_PENDING, pb.JobState_JOB_RUNNING, pb.JobState_JOB_COMPLETED} {
 		t.Run(state.String(), func(t *testing.T) {

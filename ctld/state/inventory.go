@@ -12,15 +12,15 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Inventory is what a node has of generic resources: its configuration (Gres= in slurm.conf) held against what its daemon has found
-// and gres.conf declares. Where they differ, what both agree on counts: a mismatch costs the difference, not the node. Immutable.
+// Inventory lists the generic resources of a node: its configuration (Gres= in slurm.conf) compared with the devices that its daemon has
+// found and gres.conf declares. Where they differ, the common part counts: a mismatch costs the difference, not the node. Immutable.
 type Inventory struct {
 	Gres   string // as sinfo shows it: "gpu:a100:8(S:0-1),shard:64(S:0-1)"
 	Kinds  []Kind
-	Differ []string // where they differ, in words
+	Differ []string // the differences, in words
 
 	byID    map[string]*pb.Device
-	dynamic bool // GPUs are cut as jobs ask for it
+	dynamic bool // GPUs are cut into instances on request
 }
 
 // Kind is a resource of one name and type.
@@ -28,19 +28,19 @@ type Kind struct {
 	Name, Type string
 	Count      uint64 // as configured, or as found where nothing is configured
 	NoConsume  bool
-	// Devices are those that are there, faulty ones included, in order of their index. A resource that is only counted has none,
-	// but GPUs that are only counted have one each, without identity.
+	// Devices are the existing ones, faulty ones included, in order of their index. A resource that is only counted has none, but GPUs that
+	// are only counted have one each, without identity.
 	Devices []*pb.Device
 	Shared  bool // shards or mps: parts of the devices of other kinds
 }
 
-// GresConfig is what the configuration says of a node's generic resources beside Gres=.
+// GresConfig is the configuration of a node's generic resources beside Gres=.
 type GresConfig struct {
 	Lines      []*pb.GresConf
 	DynamicMIG bool
 }
 
-// Recount makes the inventory of a node record anew, after its configuration or what it reports has changed.
+// Recount makes the inventory of a node record anew, after its configuration or report has changed.
 func (n *Node) Recount() {
 	n.Inv = newInventory(n.NodeRecord, &n.GresConf)
 }
@@ -56,7 +56,7 @@ func newInventory(n *pb.NodeRecord, cfg *GresConfig) *Inventory {
 		b.all = append(b.all, b.near(d))
 	}
 	b.left = usable(b.all, cfg.DynamicMIG)
-	said, _ := tres.ParseNodeGres(n.Gres) // conf has read it
+	said, _ := tres.ParseNodeGres(n.Gres) // cannot fail: conf has read it
 	for _, d := range b.all {
 		if d.Id != "" {
 			b.inv.byID[d.Id] = d
@@ -77,8 +77,8 @@ func newInventory(n *pb.NodeRecord, cfg *GresConfig) *Inventory {
 	return b.inv
 }
 
-// usable are the devices that can be given to jobs as they are. A GPU that is cut into instances is not; where GPUs are cut as jobs
-// ask for it, the GPU is, and its instances are parts of it.
+// usable returns the devices that can be given to jobs as they are. A GPU that is cut into instances cannot; where GPUs are cut on request,
+// the GPU can, and its instances are parts of it.
 func usable(all []*pb.Device, dynamic bool) []*pb.Device {
 	cut := map[string]bool{}
 	for _, d := range all {
@@ -97,7 +97,7 @@ func usable(all []*pb.Device, dynamic bool) []*pb.Device {
 	})
 }
 
-// empty says which GPUs are of no use to anybody: in MIG mode CUDA runs in instances alone, and these have none.
+// empty reports the GPUs that no job can use: in MIG mode CUDA runs in instances only, and these GPUs have none.
 func (b *builder) empty() {
 	if b.cfg.DynamicMIG {
 		return
@@ -116,18 +116,18 @@ func (b *builder) empty() {
 	}
 }
 
-// sharing names the resources that are parts of GPUs.
+// sharing reports whether a resource is a part of a GPU.
 func sharing(name string) bool { return name == "shard" || name == "mps" }
 
 type builder struct {
 	n    *pb.NodeRecord
 	cfg  *GresConfig
 	inv  *Inventory
-	all  []*pb.Device // that the node reports
+	all  []*pb.Device // reported by the node
 	left []*pb.Device // not taken by a kind yet
 }
 
-// near is a device with those of the cores near it that its node has: slurm.conf may say fewer than there are, gres.conf any.
+// near restricts the cores near a device to those that its node has: slurm.conf may name fewer than exist, gres.conf any.
 func (b *builder) near(d *pb.Device) *pb.Device {
 	cores, err := ParseCores(d.Cores)
 	have := int(b.n.Sockets * b.n.Cores)
@@ -145,8 +145,8 @@ func (b *builder) near(d *pb.Device) *pb.Device {
 	return c
 }
 
-// configured adds what Gres= names. A resource of which no device is declared or found is counted (gres.conf(5): the file may be
-// omitted where slurm.conf says all there is to say).
+// configured adds the resources of Gres=. A resource without declared or found devices is counted (gres.conf(5): the file may be omitted
+// where slurm.conf is complete).
 func (b *builder) configured(g tres.Gres) {
 	if g.NoConsume || !b.known(g.Name) {
 		k := Kind{Name: g.Name, Type: g.Type, Count: g.Count, NoConsume: g.NoConsume}
@@ -184,14 +184,14 @@ func (b *builder) configured(g tres.Gres) {
 	}
 }
 
-// known: something was found or declared of the name, so that it is devices that count.
+// known reports whether a device of that name was found or declared, so that devices count.
 func (b *builder) known(name string) bool {
 	for _, d := range b.all {
 		if d.Name == name {
 			return true
 		}
 	}
-	if b.n.Reported == nil || b.n.Reported.Unread { // what slurm.conf says is believed
+	if b.n.Reported == nil || b.n.Reported.Unread { // slurm.conf is trusted
 		return false
 	}
 	for _, line := range b.cfg.Lines {
@@ -202,7 +202,7 @@ func (b *builder) known(name string) bool {
 	return name == "gpu" && b.n.Reported.Driver != ""
 }
 
-// typed: a device is of the type that slurm.conf or a job names, or its model is called so.
+// typed reports whether a device has the type that slurm.conf or a job names, or a model of that name.
 func typed(d *pb.Device, typ string) bool {
 	if typ == "" || d.Type == typ {
 		return true
@@ -211,7 +211,7 @@ func typed(d *pb.Device, typ string) bool {
 	return d.Parent == "" && len(typ) > 2 && strings.Contains(model, strings.ToLower(typ))
 }
 
-// counted are GPUs without identity, numbered over all types.
+// counted returns GPUs without identity, numbered over all types.
 func (b *builder) counted(g tres.Gres) []*pb.Device {
 	next := uint32(0)
 	for _, k := range b.inv.Kinds {
@@ -232,7 +232,7 @@ func (b *builder) counted(g tres.Gres) []*pb.Device {
 // maxCounted bounds the GPUs of a node that are only counted.
 const maxCounted = 1024
 
-// rest adds what was found and slurm.conf does not name. Of a name that it does name, that is a difference.
+// rest adds the found devices that slurm.conf does not name. If slurm.conf names others of that name, this is a difference.
 func (b *builder) rest(said []tres.Gres) {
 	extra := map[string]int{}
 	b.left = slices.DeleteFunc(b.left, func(d *pb.Device) bool {
@@ -264,7 +264,7 @@ func (b *builder) byType(list []*pb.Device) {
 	}
 }
 
-// shares adds shards and mps. What the node has not spread over its devices already is spread here, by their memory.
+// shares adds shards and mps. Those that the node has not spread over its devices are spread here, by memory.
 func (b *builder) shares(said []tres.Gres) {
 	for _, g := range said {
 		if !sharing(g.Name) || g.NoConsume {
@@ -301,8 +301,8 @@ func (b *builder) shares(said []tres.Gres) {
 	}
 }
 
-// spread divides shards among the GPUs in proportion to their memory (mps evenly), the remainder to the first. A GPU that is missing has
-// its part, too: what it is worth is lost while it is away, and the others are worth what they were.
+// spread divides shards among the GPUs in proportion to their memory (mps evenly), the remainder to the first. A missing GPU keeps its
+// part: its shards are lost while it is away, and the other GPUs keep theirs.
 func (b *builder) spread(g tres.Gres) {
 	var weight, given uint64
 	missing := false
@@ -314,7 +314,7 @@ func (b *builder) spread(g tres.Gres) {
 		}
 		for at, d := range k.Devices {
 			if d.SharedAs != "" {
-				continue // gres.conf says otherwise of this one
+				continue // gres.conf has its own number for this one
 			}
 			c := pb.ShallowCopy(d)
 			c.SharedAs = g.Name
@@ -333,7 +333,7 @@ func (b *builder) spread(g tres.Gres) {
 	}
 	for _, d := range on {
 		hi, lo := bits.Mul64(g.Count, worth(g.Name, d))
-		d.Shares, _ = bits.Div64(hi, lo, weight) // at most the count, as no worth is more than the weight
+		d.Shares, _ = bits.Div64(hi, lo, weight) // at most the count, as no worth exceeds the weight
 		given += d.Shares
 	}
 	for i := 0; !missing && given < g.Count; i, given = i+1, given+1 {
@@ -346,7 +346,7 @@ func (b *builder) spread(g tres.Gres) {
 	}
 }
 
-// worth is the weight of a GPU when shares are spread.
+// worth returns the weight of a GPU for the spreading of shares.
 func worth(name string, d *pb.Device) uint64 {
 	if name == "mps" {
 		return 1
@@ -354,7 +354,7 @@ func worth(name string, d *pb.Device) uint64 {
 	return max(d.MemoryMib, 1)
 }
 
-// uncut says which GPUs cannot be cut, where they are to be cut as jobs ask for it.
+// uncut reports the GPUs that cannot be cut, where they should be cut on request.
 func (b *builder) uncut() {
 	if !b.cfg.DynamicMIG {
 		return
@@ -370,7 +370,7 @@ func (b *builder) differ(format string, args ...any) {
 	b.inv.Differ = append(b.inv.Differ, fmt.Sprintf(format, args...))
 }
 
-// text is Gres as sinfo shows it, with the sockets that the devices are near to.
+// text returns Gres as sinfo shows it, with the sockets of the devices.
 func (b *builder) text() string {
 	parts := make([]string, len(b.inv.Kinds))
 	for i := range b.inv.Kinds {
@@ -380,13 +380,13 @@ func (b *builder) text() string {
 	return strings.Join(parts, ",")
 }
 
-// sockets is "(S:0-1)", empty when it is not known what the devices are near to.
+// sockets returns "(S:0-1)", or "" when the devices' sockets are not known.
 func (b *builder) sockets(k *Kind) string {
 	var set Cores
 	for _, d := range k.Devices {
 		cores, err := ParseCores(d.Cores)
 		if err != nil {
-			return "" // of another build's daemon
+			return "" // from a daemon of another version
 		}
 		for c := range cores.All() {
 			one, _ := ParseCores(strconv.Itoa(c / int(max(1, b.n.Cores))))
@@ -404,7 +404,7 @@ func (v *Inventory) Has(name string) bool {
 	return v != nil && slices.ContainsFunc(v.Kinds, func(k Kind) bool { return k.Name == name })
 }
 
-// Device finds a device by its identity, nil where the node has it no more.
+// Device finds a device by its identity; nil when the node no longer has it.
 func (v *Inventory) Device(id string) *pb.Device {
 	if v == nil {
 		return nil
@@ -412,8 +412,8 @@ func (v *Inventory) Device(id string) *pb.Device {
 	return v.byID[id]
 }
 
-// Current is the device that a job holds as the node has it now: the same one by identity, whatever index it has got since; nil when
-// it is gone. Without identity the index is all there is.
+// Current returns the node's current record of a device that a job holds: the same one by identity, even if its index has changed; nil when
+// it is gone. A device without identity is found by its index.
 func (v *Inventory) Current(d *pb.GresDevice) *pb.Device {
 	if v == nil {
 		return nil
@@ -454,7 +454,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// GresText is what scontrol shows of the devices of a share: "gpu:a100:2(IDX:0-1)".
+// GresText formats the devices of a share for scontrol: "gpu:a100:2(IDX:0-1)".
 func GresText(list []*pb.GresDevice) string {
 	type shown struct {
 		tres.Gres
@@ -485,7 +485,7 @@ func GresText(list []*pb.GresDevice) string {
 	return strings.Join(words, ",")
 }
 
-// Withheld is why a device is not given to jobs now, "" = it may be.
+// Withheld returns the reason why a device is not given to jobs now; "" if there is none.
 func Withheld(d *pb.Device) string {
 	switch {
 	case d.Fault != "":
@@ -496,7 +496,7 @@ func Withheld(d *pb.Device) string {
 	return ""
 }
 
-// DeviceName is a device in words: "gpu 3 (a100)".
+// DeviceName describes a device: "gpu 3 (a100)".
 func DeviceName(d *pb.Device) string {
 	s := d.Name + " " + strconv.FormatUint(uint64(d.Index), 10)
 	if d.Type != "" {

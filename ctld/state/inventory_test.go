@@ -172,8 +172,8 @@ func TestManyShards(t *testing.T) {
 	}
 }
 
-// TestInventoryCounts: whatever is configured and found, no device is in two kinds, none is used beyond what is configured, and what
-// neither side disputes is there.
+// TestInventoryCounts: for any configuration and any devices found, no device has two kinds, no more are used than configured, and devices
+// that both sides agree on are there.
 func TestInventoryCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		types := rapid.SampledFrom([]string{"a100", "v100"})

@@ -7,27 +7,27 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// layout is shared by successive Views. It gives every layout a number of its own, also those of batches that are refused, and keeps
-// what has been worked out of the last one that was asked for.
+// layout is shared by successive Views. It gives every layout a number of its own, those of refused batches included, and keeps the values
+// derived from the layout that was asked for last.
 type layout struct {
 	mu      sync.Mutex
 	last    uint64
-	of      uint64 // which layout derived belongs to
+	of      uint64 // the layout of derived
 	derived any
-	usersOf uint64 // which layout users belongs to; 0: none
+	usersOf uint64 // the layout of users; 0: none
 	users   Users
 }
 
-// Users says which users it matters for on which nodes a job is, because some node refuses their jobs by its own policy.
+// Users tells for which users the choice of nodes matters, because the policy of some node refuses their jobs.
 type Users struct {
 	Root  bool
-	Below uint32 // users other than root whose uid is one of the system (passwd.System), where others begin with this; 0: none
+	Below uint32 // system users other than root (passwd.System), for the highest uid at which some node's other users begin; 0: none
 }
 
-// mostBelow bounds it, whatever a node says: each such user's requests are different ones for the scheduler.
+// mostBelow bounds Users.Below, whatever nodes report: the scheduler must treat the requests of each such user as different.
 const mostBelow = 1 << 16
 
-// Low is what tells a user from others for the scheduler (sched.Request): 0 when every node runs the user's jobs, else the uid plus one.
+// Low distinguishes a user's requests for the scheduler (sched.Request): 0 when every node runs the user's jobs, else the uid plus one.
 func (u Users) Low(uid uint32) uint32 {
 	if uid == 0 && u.Root || uid > 0 && passwd.System(uid, u.Below) {
 		return uid + 1
@@ -35,7 +35,7 @@ func (u Users) Low(uid uint32) uint32 {
 	return 0
 }
 
-// Users works that out of the view's nodes, once for each layout. Any goroutine may call it.
+// Users computes the users that some node refuses, once for each layout. Any goroutine may call it.
 func (v *View) Users() Users {
 	l := v.layout
 	l.mu.Lock()
@@ -50,7 +50,7 @@ func (v *View) Users() Users {
 	return l.users
 }
 
-// relayout is called by whatever changes what requests are judged by.
+// relayout notes a change of the facts by which requests are judged.
 func (tx *Tx) relayout() {
 	l := tx.next.layout
 	l.mu.Lock()
@@ -65,8 +65,8 @@ func (tx *Tx) restructure() {
 	tx.relayout()
 }
 
-// Derived gives what make makes of the view's layout (it must look at nothing else), and keeps it until another layout is asked for.
-// There is one user of it, ctld/feasible. Any goroutine may call it.
+// Derived returns the result of make, which may read the view's layout only, and keeps it until it is called for another layout. It has one
+// caller, ctld/feasible. Any goroutine may call it.
 func (v *View) Derived(make func(*View) any) any {
 	l := v.layout
 	l.mu.Lock()
@@ -77,7 +77,7 @@ func (v *View) Derived(make func(*View) any) any {
 	return l.derived
 }
 
-// sameLayout reports whether a node can hold the same jobs as before, were it up and empty.
+// sameLayout reports whether a node can hold the same jobs as before, if it were up and empty.
 func sameLayout(a, b *Node) bool {
 	x, y := a.NodeRecord, b.NodeRecord
 	return a.Inv == b.Inv && (x.State == pb.NodeState_NODE_FUTURE) == (y.State == pb.NodeState_NODE_FUTURE) &&

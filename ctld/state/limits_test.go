@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestLimitsAreShared by the jobs of one user while they are equal, also after a restart, and by nobody else.
+// TestLimitsAreShared by the jobs of one user while they are equal, also after a restart, and not with other users.
 func TestLimitsAreShared(t *testing.T) {
 	spec := func(uid uint32, soft uint64) *pb.JobSpec {
 		return &pb.JobSpec{Uid: uid, Rlimits: []*pb.Rlimit{{Resource: 7, Soft: soft, Hard: 4096}, {Resource: 4, Soft: 0, Hard: 9}}}

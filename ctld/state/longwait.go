@@ -8,32 +8,32 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// LongConditions is how many conditions of one record are weighed again, all of them, whenever one of their jobs changes. With more that
-// would be quadratic: they have a LongWait. A variable for tests, which want few.
+// LongConditions is the largest number of conditions of one record that are all evaluated whenever one of their jobs changes. With more,
+// that would be quadratic, so such records have a LongWait. It is a variable so that tests can lower it.
 var LongConditions = jobid.MaxWithCorr
 
-// weighsOf is how many times a LongWait is weighed while the verdicts on as many conditions change as it has.
+// weighsOf bounds the evaluations of a LongWait: there are about this many while each of its verdicts changes once.
 const weighsOf = 16
 
-// Truth of a condition of a dependency.
+// Truth is the verdict on a condition of a dependency.
 type Truth uint8
 
-// What a condition may be. The zero value says that it waits.
+// The verdicts on a condition.
 const (
 	Waits Truth = iota
 	Met
 	Never
 )
 
-// LongWait are the verdicts on a dependency of many conditions. When a job changes, only the conditions that name it are judged. The record
-// is weighed, and written, when that decides something, or when a share of the verdicts has changed. A later change of a job cannot undo
-// that a condition was met. It is not on disk: after a start, each record is weighed once, before any job is forgotten.
+// LongWait holds the verdicts on a dependency of many conditions. When a job changes, only the conditions that name it are judged. The
+// record is weighed (evaluated and written) when a verdict decides something, or when a share of the verdicts has changed. A condition that
+// was met stays met. A LongWait is not on disk: after a start, each record is weighed once, before any job is forgotten.
 type LongWait struct {
 	dependency string
 	any        bool
 	weighed    bool // the verdicts are those of the record
 	verdicts   map[jobid.Condition]Truth
-	met        []uint32 // the jobs of the conditions that have been met since the record was weighed
+	met        []uint32 // jobs of the conditions met since the record was weighed
 	nevers     int
 	changes    int // verdicts that have changed since
 }
@@ -46,13 +46,13 @@ func newLongWait(text string, d jobid.Dependency) *LongWait {
 	return w
 }
 
-// undelayed leaves out the minutes of after:12+30, which count from the moment that it is met.
+// undelayed removes the minutes of after:12+30, which count from the moment when the condition is met.
 func undelayed(c jobid.Condition) jobid.Condition {
 	c.DelayMin = 0
 	return c
 }
 
-// LongWait are the verdicts on a record's dependency, if it has many conditions; nil: it has not. Only for the writer.
+// LongWait returns the verdicts on a record's dependency; nil if it does not have many conditions. Only for the writer.
 func (tx *Tx) LongWait(j *pb.JobRecord) *LongWait {
 	if w := tx.next.writer.long[j.Id]; w != nil && w.dependency == j.Dependency {
 		return w
@@ -60,10 +60,10 @@ func (tx *Tx) LongWait(j *pb.JobRecord) *LongWait {
 	return nil
 }
 
-// Weighed reports whether the record has been weighed since it got its dependency: until then, it has to be at each change.
+// Weighed reports whether the record has been weighed since it got its dependency: until then, each change has to weigh it.
 func (w *LongWait) Weighed() bool { return w.weighed }
 
-// Conditions is how many conditions there are.
+// Conditions returns the number of conditions.
 func (w *LongWait) Conditions() int { return len(w.verdicts) }
 
 // Has reports whether a condition, without its delay, is one of them.
@@ -72,11 +72,11 @@ func (w *LongWait) Has(c jobid.Condition) bool {
 	return ok
 }
 
-// IsMet reports whether a condition has been met, for good. One with a delay has to be judged again.
+// IsMet reports whether a condition has been met for good. One with a delay has to be judged again.
 func (w *LongWait) IsMet(c jobid.Condition) bool { return w != nil && w.verdicts[c] == Met }
 
-// Note takes the verdict on one of the conditions, without its delay, and reports whether the record is to be weighed. never says that so
-// far it can never start.
+// Note records the verdict on a condition, without its delay, and reports whether the record has to be weighed. never: the record's current
+// verdict is that it can never start.
 func (w *LongWait) Note(c jobid.Condition, t Truth, never bool) bool {
 	old := w.verdicts[c]
 	if old == t || old == Met {
@@ -91,7 +91,7 @@ func (w *LongWait) Note(c jobid.Condition, t Truth, never bool) bool {
 	switch t {
 	case Met:
 		w.met = append(w.met, c.Job)
-		decides = decides || w.any // that all are met is among the shares below
+		decides = decides || w.any // the case that all are met is covered by the share of changes below
 	case Never:
 		w.nevers++
 		decides = !never && (!w.any || w.nevers == len(w.verdicts))
@@ -99,7 +99,7 @@ func (w *LongWait) Note(c jobid.Condition, t Truth, never bool) bool {
 	return decides || w.changes*weighsOf >= len(w.verdicts)
 }
 
-// Reset says that the record has been weighed, and which of its conditions can no longer be met.
+// Reset notes that the record has been weighed, and which of its conditions can no longer be met.
 func (w *LongWait) Reset(never []jobid.Condition) {
 	for c := range w.verdicts {
 		w.verdicts[c] = Waits
@@ -110,7 +110,7 @@ func (w *LongWait) Reset(never []jobid.Condition) {
 	w.weighed, w.met, w.nevers, w.changes = true, nil, len(never), 0
 }
 
-// Unweighed are, by job and array, the records that name it in a condition that has been met and that they still hold. Only for the writer.
+// Unweighed returns, by job and array, the records that still list it in a condition that has been met. Only for the writer.
 func (tx *Tx) Unweighed() map[uint32][]uint32 {
 	by := map[uint32][]uint32{}
 	long := tx.next.writer.long
@@ -124,7 +124,7 @@ func (tx *Tx) Unweighed() map[uint32][]uint32 {
 	return by
 }
 
-// indexDependency follows what a record waits for; either record may be nil.
+// indexDependency updates the index for a changed dependency; either record may be nil.
 func (w *writerIndex) indexDependency(old, fresh *pb.JobRecord) {
 	before, after := waitsFor(old), waitsFor(fresh)
 	if before == after {
@@ -134,7 +134,7 @@ func (w *writerIndex) indexDependency(old, fresh *pb.JobRecord) {
 	w.enterDependency(fresh.GetId(), after, true)
 }
 
-// waitsFor is the dependency of a record that can still start.
+// waitsFor returns the dependency of a record that can still start.
 func waitsFor(j *pb.JobRecord) string {
 	if j == nil || !Active(j) {
 		return ""
@@ -145,7 +145,7 @@ func waitsFor(j *pb.JobRecord) string {
 func (w *writerIndex) enterDependency(id uint32, text string, in bool) {
 	d, err := jobid.ParseDependency(text)
 	if err != nil {
-		return // written by this program
+		return // cannot fail: this program wrote it
 	}
 	corr := false
 	for _, c := range d.Conditions {

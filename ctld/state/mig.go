@@ -18,20 +18,20 @@ func Profile(d *pb.Device, typ string) *pb.MigProfile {
 	return nil
 }
 
-// Cuttable reports whether instances can be cut out of a GPU as things are: its MIG mode is on, or the node can switch it on, which
-// takes a reset of GPUs before Hopper.
+// Cuttable reports whether instances can be cut out of a GPU now: its MIG mode is on, or the node can switch it on, which before Hopper
+// needs a reset of GPUs.
 func Cuttable(d *pb.Device) bool {
 	return d.Parent == "" && len(d.MigProfiles) > 0 && (d.MigMode == "on" || d.MigMode == "off" && d.MigNoReset)
 }
 
-// Overlap reports whether two MIG instances of a GPU would take the same memory slices. What cannot be told overlaps.
+// Overlap reports whether two MIG instances of a GPU would take the same memory slices. Unknown profiles overlap.
 func Overlap(gpu *pb.Device, a, b *pb.GresDevice) bool {
 	p, q := Profile(gpu, a.Type), Profile(gpu, b.Type)
 	return p == nil || q == nil || a.MigStart < b.MigStart+q.Size && b.MigStart < a.MigStart+p.Size
 }
 
-// InstanceIndex is the index of an instance that begins at a slice of a GPU, as the node daemon numbers them: behind all GPUs, eight
-// for each, so that making one changes no other's.
+// InstanceIndex returns the index of the instance that begins at a slice of a GPU, numbered as the node daemon does: behind all GPUs, eight
+// for each, so that a new instance changes no other index.
 func (v *Inventory) InstanceIndex(gpu, start uint32) uint32 {
 	whole := uint32(0)
 	for _, d := range v.byID {
@@ -42,11 +42,11 @@ func (v *Inventory) InstanceIndex(gpu, start uint32) uint32 {
 	return whole + slotsAGPU*gpu + start
 }
 
-// slotsAGPU is how many indexes the node daemon keeps for the instances of one GPU.
+// slotsAGPU is the number of indexes that the node daemon keeps for the instances of one GPU.
 const slotsAGPU = 8
 
-// Instance is the identity under which a held device is sampled: its own, or that of the instance which the node has made for it. Empty
-// when the node has not said it has one.
+// Instance returns the identity under which a held device is sampled: its own, or that of the instance which the node has made for it.
+// Empty when the node has not reported one.
 func (v *Inventory) Instance(d *pb.GresDevice) string {
 	if d.Parent == "" {
 		return v.Current(d).GetId()
@@ -62,7 +62,7 @@ func (v *Inventory) Instance(d *pb.GresDevice) string {
 	return ""
 }
 
-// Uncut is why no instance can be cut out of a GPU that could be cut, "" = it can, or never could.
+// Uncut returns the reason why no instance can be cut out of a GPU that supports it; "" when it can, or the GPU does not support it.
 func Uncut(d *pb.Device) string {
 	switch {
 	case len(d.MigProfiles) == 0 || d.Parent != "" || Cuttable(d):
@@ -75,8 +75,8 @@ func Uncut(d *pb.Device) string {
 	return ""
 }
 
-// Part is what a job holds in terms of what the node gives out now: the device, and which MIG instance of it where it is a part of one.
-// Both ways to have an instance may meet: a job was given one that was fixed, and now GPUs are cut as jobs ask for it, or the reverse.
+// Part translates a device that a job holds into the node's current devices: the device, and the MIG instance where the job holds a part of
+// it. The two modes may meet: a job got a fixed instance, and GPUs are now cut on request, or the reverse.
 func (v *Inventory) Part(d *pb.GresDevice) (have *pb.Device, part *pb.GresDevice) {
 	have = v.Current(d)
 	switch {
@@ -95,7 +95,7 @@ func (v *Inventory) Part(d *pb.GresDevice) (have *pb.Device, part *pb.GresDevice
 	return have, nil
 }
 
-// Parts are the instances that a GPU is cut into now, where that is done as jobs ask for it, in order of their first slice.
+// Parts returns the instances into which a GPU is cut on request now, in order of their first slice.
 func (v *Inventory) Parts(gpu *pb.Device) []*pb.Device {
 	if !v.dynamic || len(gpu.MigProfiles) == 0 {
 		return nil

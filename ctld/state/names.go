@@ -9,7 +9,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// StateName is a job's base state as Slurm spells it: "PENDING", "RUNNING", ….
+// StateName returns a job's base state as Slurm spells it: "PENDING", "RUNNING", ….
 func StateName(j *pb.JobRecord) string { return strings.TrimPrefix(j.State.String(), "JOB_") }
 
 // Active reports whether a job is neither finished nor forgotten: pending, running, suspended or completing.
@@ -25,7 +25,7 @@ func Live(j *pb.JobRecord) bool {
 	return false
 }
 
-// Pending reports whether a job waits to be started: pending and nothing left of an earlier attempt.
+// Pending reports whether a job waits to be started: it is pending, and nothing is left of an earlier attempt.
 func Pending(j *pb.JobRecord) bool { return j.State == pb.JobState_JOB_PENDING && !Live(j) }
 
 // Up reports whether jobs can start on a node.
@@ -35,7 +35,7 @@ func (n *Node) Up() bool {
 	return n.State == pb.NodeState_NODE_IDLE && n.StateFlags&unusable == 0 && len(n.Strays) == 0 && !n.GoesDown()
 }
 
-// ScriptID is the id of the job that was submitted with this one's script and environment: the tasks of an array share theirs.
+// ScriptID returns the id of the job that was submitted with this job's script and environment: the tasks of an array share theirs.
 func ScriptID(j *pb.JobRecord) uint32 {
 	if j.ArrayJobId != 0 {
 		return j.ArrayJobId
@@ -43,7 +43,7 @@ func ScriptID(j *pb.JobRecord) uint32 {
 	return j.Id
 }
 
-// JobName is what users call a job: "12", "12_3", "12_[4-9]".
+// JobName returns the job's name for users: "12", "12_3", "12_[4-9]".
 func JobName(j *pb.JobRecord) string {
 	n := func(v uint32) string { return strconv.FormatUint(uint64(v), 10) }
 	switch {
@@ -55,7 +55,7 @@ func JobName(j *pb.JobRecord) string {
 	return n(j.Id)
 }
 
-// AllocOn is a job's unfinished part on a node, or nil.
+// AllocOn returns a job's unfinished part on a node, or nil.
 func AllocOn(j *pb.JobRecord, node string) *pb.NodeAlloc {
 	for _, a := range j.GetAlloc() {
 		if a.Node == node && !a.Ended {
@@ -65,7 +65,7 @@ func AllocOn(j *pb.JobRecord, node string) *pb.NodeAlloc {
 	return nil
 }
 
-// HolderOn is the step that a job's part of a node is: its batch script, or what holds the node.
+// HolderOn returns the step that holds a job's part of a node: its batch script, or the extern step.
 func HolderOn(j *pb.JobRecord, node string) uint32 {
 	if node == j.BatchHost && !j.Spec.GetInteractive() {
 		return pb.BatchStep
@@ -73,7 +73,7 @@ func HolderOn(j *pb.JobRecord, node string) uint32 {
 	return pb.ExternStep
 }
 
-// Named reports whether a request names a job: by its own id, by that of its array, or one of the tasks that it stands for.
+// Named reports whether a request names a job: by its own id, by its array's id, or by a task that it stands for.
 func Named(n *jobid.Names, j *pb.JobRecord) bool {
 	if n.Whole(j.Id) {
 		return true
@@ -94,10 +94,10 @@ func Named(n *jobid.Names, j *pb.JobRecord) bool {
 	return tasks.Meet(ArraySet(j))
 }
 
-// fewWords is up to how many are compared one by one.
+// fewWords is the length up to which a list is searched linearly.
 const fewWords = 8
 
-// OneOf is the test whether something is in a list that a request brought; it takes as long for thousands as for a few.
+// OneOf returns a test for membership in a list from a request; it takes as long for thousands of elements as for a few.
 func OneOf[T comparable](list []T) func(T) bool {
 	if len(list) <= fewWords {
 		return func(x T) bool { return slices.Contains(list, x) }

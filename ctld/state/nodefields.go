@@ -2,11 +2,11 @@ package state
 
 import pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 
-// A field of a node's record belongs to slurm.conf, or is worth nothing after a restart of the controller, or is stored in the journal.
-// The first two kinds are listed here, each in one place; whatever is not listed is stored. TestNodeFields names the kind of each.
+// A field of a node's record comes from slurm.conf, or is not kept over a restart of the controller, or is stored in the journal. The first
+// two kinds are listed here, each in one place; all others are stored. TestNodeFields names the kind of each.
 
-// takeConfigured sets what slurm.conf decides, at each start and reconfigure. What scontrol changes of it lasts until then, as
-// scontrol(1) has it. State and Reason are in slurm.conf, too, but only as they are to be at first: they are not set here.
+// takeConfigured sets the fields that slurm.conf decides, at each start and reconfigure. Changes by scontrol last until then, as in
+// scontrol(1). State and Reason are in slurm.conf too, but only as initial values: they are not set here.
 func takeConfigured(n, cfg *pb.NodeRecord) {
 	n.Addr, n.Hostname, n.Port, n.Weight = cfg.Addr, cfg.Hostname, cfg.Port, cfg.Weight
 	n.Cpus, n.Boards, n.Sockets, n.Cores, n.Threads = cfg.Cpus, cfg.Boards, cfg.Sockets, cfg.Cores, cfg.Threads
@@ -17,7 +17,7 @@ func takeConfigured(n, cfg *pb.NodeRecord) {
 	takeCloud(n, cfg)
 }
 
-// takeCloud sets whether slurm.conf says State=CLOUD. What is new there is powered down, and so is what has never been up.
+// takeCloud sets or clears the flag of State=CLOUD. A node that is new to it, or has never been up, is powered down.
 func takeCloud(n, cfg *pb.NodeRecord) {
 	if cfg.StateFlags&pb.NodeCloud == 0 {
 		n.StateFlags &^= pb.NodeCloud
@@ -28,7 +28,7 @@ func takeCloud(n, cfg *pb.NodeRecord) {
 	}
 }
 
-// takePassing sets what follows from the jobs, or what the node says again when it registers.
+// takePassing sets the fields that follow from the jobs, or that the node reports again when it registers.
 func takePassing(n, now *pb.NodeRecord) {
 	n.AllocCpus, n.AllocMemMib, n.AllocTres, n.GresUsed, n.RunningJobs = now.AllocCpus, now.AllocMemMib, now.AllocTres, now.GresUsed,
 		now.RunningJobs
@@ -38,7 +38,8 @@ func takePassing(n, now *pb.NodeRecord) {
 	n.ConfHash, n.ConfFetched, n.ConfError = now.ConfHash, now.ConfFetched, now.ConfError
 }
 
-// storedNode is what of a node outlives a restart: what administrators set, which boot was seen, and what is under way.
+// storedNode returns the part of a node's record that outlives a restart: settings by administrators, the boot id, and operations under
+// way.
 func storedNode(n *Node) *pb.NodeRecord {
 	s := CloneNode(n.NodeRecord)
 	if !n.Dynamic() {
@@ -49,7 +50,7 @@ func storedNode(n *Node) *pb.NodeRecord {
 	return s
 }
 
-// loadNode takes what was stored of a node that is still configured, or dynamic. Whether it is up is for the node itself to say.
+// loadNode applies the stored record of a node that is still configured, or dynamic. The node itself will say whether it is up.
 func (tx *Tx) loadNode(s *pb.NodeRecord) {
 	n := tx.Node(s.Name)
 	switch {
@@ -68,7 +69,7 @@ func (tx *Tx) loadNode(s *pb.NodeRecord) {
 	tx.next.NextJobID = max(tx.next.NextJobID, c.HighestJob+1)
 }
 
-// merge makes the record of a configured node from its configuration and what is known of it.
+// merge makes the record of a configured node from its configuration and its previous record.
 func merge(cfg *pb.NodeRecord, old *Node) *Node {
 	if old == nil {
 		return &Node{NodeRecord: CloneNode(cfg)}

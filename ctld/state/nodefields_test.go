@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// nodeFieldKinds says of each field of a node's record whose it is; who adds a field decides that here.
+// nodeFieldKinds says where each field of a node's record comes from. A new field must be added here.
 var nodeFieldKinds = map[string]string{
 	"configured": "addr hostname port weight cpus boards sockets cores threads real_memory_mib tmp_disk_mib core_spec mem_spec_mib " +
 		"features " +
@@ -29,8 +29,8 @@ var nodeFieldKinds = map[string]string{
 	"listed": "partitions", // made from the partitions at each start and reconfigure
 }
 
-// TestNodeFields: what is stored of a node is there after a restart of the controller, what slurm.conf says is as it says now, and
-// what follows from the jobs is not taken from the journal. A field that belongs to none of these fails.
+// TestNodeFields: after a restart of the controller, stored fields of a node are as before, configured fields are those of slurm.conf, and
+// fields derived from jobs are not read from the journal. A field of none of these kinds fails.
 func TestNodeFields(t *testing.T) {
 	cfg := testConfig(1, 8)
 	configured := cfg.Nodes[0]

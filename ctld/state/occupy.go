@@ -6,14 +6,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Held are the cores in use on a node by how many jobs have them: Held[k] are those that more than k jobs have. Where CPUs are not
-// shared it has one set. Immutable.
+// Held holds the cores in use on a node by the number of jobs that have them: Held[k] are those that more than k jobs have. Where CPUs are
+// not shared it has one set. Immutable.
 type Held []Cores
 
-// InUse are the cores that at least one job has.
+// InUse returns the cores that at least one job has.
 func (h Held) InUse() Cores { return h.By(1) }
 
-// By are the cores that at least n jobs have.
+// By returns the cores that at least n jobs have.
 func (h Held) By(n int) Cores {
 	if n < 1 || n > len(h) {
 		return nil
@@ -21,7 +21,7 @@ func (h Held) By(n int) Cores {
 	return h[n-1]
 }
 
-// With adds a job that has the cores c.
+// With adds a job with the cores c.
 func (h Held) With(c Cores) Held {
 	out := slices.Clone(h)
 	for i := 0; c.any(); i++ {
@@ -34,7 +34,7 @@ func (h Held) With(c Cores) Held {
 	return out
 }
 
-// Without takes a job away that had the cores c.
+// Without removes a job with the cores c.
 func (h Held) Without(c Cores) Held {
 	out := slices.Clone(h)
 	for i := len(out) - 1; i >= 0 && c.any(); i-- {
@@ -47,7 +47,7 @@ func (h Held) Without(c Cores) Held {
 	return out
 }
 
-// distinct is how many of cpus CPUs, held by cores of which some are held by several jobs, are different ones.
+// distinct returns how many CPUs the cores have, given that jobs hold cpus CPUs of them and share some.
 func (h Held) distinct(cpus uint32) uint32 {
 	if len(h) < 2 {
 		return cpus
@@ -77,8 +77,8 @@ func (c Cores) And(o Cores) Cores {
 	return r
 }
 
-// JobSuspended: a running job was stopped. It keeps its memory and devices; its CPUs are others' to have until it is resumed. Job is
-// the record with CpusFree in its shares.
+// JobSuspended: a running job was stopped. It keeps its memory and devices; other jobs may take its CPUs until it is resumed. Job is the
+// record with CpusFree in its shares.
 type JobSuspended struct {
 	Job *pb.JobRecord
 	Why string
@@ -92,7 +92,7 @@ func (e JobSuspended) apply(tx *Tx) {
 // Attrs implements Event.
 func (e JobSuspended) Attrs() []any { return []any{"job", e.Job.Id, "why", e.Why} }
 
-// JobResumed: a suspended job goes on, with the CPUs that it had, whoever has them now.
+// JobResumed: a suspended job continues on its old CPUs, even if others have taken them.
 type JobResumed struct {
 	Job *pb.JobRecord
 	Why string
@@ -106,7 +106,7 @@ func (e JobResumed) apply(tx *Tx) {
 // Attrs implements Event.
 func (e JobResumed) Attrs() []any { return []any{"job", e.Job.Id, "why", e.Why} }
 
-// changeCPUs takes (by = 1) or gives back (-1) the CPUs of a job that stays on its nodes.
+// changeCPUs takes (by = 1) or returns (-1) the CPUs of a job that stays on its nodes.
 func (tx *Tx) changeCPUs(j *pb.JobRecord, by int) {
 	for _, a := range j.GetAlloc() {
 		if n := tx.Node(a.Node); n != nil && !a.Ended && !a.CpusFree {
@@ -136,7 +136,7 @@ func (n *Node) hold(a *pb.NodeAlloc, by int) {
 			n.Held = n.Held.Without(cores)
 		}
 	}
-	// where CPUs have no numbers, a job that was resumed is counted beside the others
+	// where CPUs have no numbers, a resumed job's come on top of the others'
 	n.AllocCpus = min(n.Held.distinct(n.HeldCPUs), n.Cpus)
 }
 
@@ -160,7 +160,7 @@ func (n *Node) occupied(j *pb.JobRecord, a *pb.NodeAlloc) *Node {
 	return &c
 }
 
-// vacate gives a job's share of a node back.
+// vacate returns a job's share of a node.
 func (tx *Tx) vacate(j *pb.JobRecord, node string) {
 	n := tx.Node(node)
 	if n == nil {

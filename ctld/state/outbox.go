@@ -7,14 +7,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Attempt names one attempt of a job for accounting: a job that is requeued begins the next.
+// Attempt names one attempt of a job for accounting: each requeue begins another.
 type Attempt struct {
 	Job      uint32
 	Restarts uint32
-	Node     string // of one that a restore has lost: this is what the node knows of it
+	Node     string // set for an attempt that a restore has lost: the node that knew of it
 }
 
-// Key is the attempt's key in the journal's bucket Finished.
+// Key returns the attempt's key in the journal's bucket Finished.
 func (a Attempt) Key() []byte {
 	return append(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, a.Job), a.Restarts), a.Node...)
 }
@@ -27,7 +27,7 @@ func AttemptOf(key []byte) (a Attempt, ok bool) {
 	return Attempt{binary.BigEndian.Uint32(key), binary.BigEndian.Uint32(key[4:]), string(key[8:])}, true
 }
 
-// The outbox is what accounting has still to store and the table of jobs does not hold any more: attempts that were requeued, jobs that
+// The outbox holds attempts that accounting has still to store and the table of jobs no longer has: attempts that were requeued, jobs that
 // were forgotten before they could be stored, and what nodes know of jobs that a restore has lost. Its rows are in the journal's bucket
 // Finished, written with the commit that changes the job, and removed by AttemptsStored. They are not kept in memory.
 
@@ -41,23 +41,23 @@ func (tx *Tx) keep(a Attempt, j *pb.JobRecord) {
 	tx.outbox[a] = j
 }
 
-// AttemptLost: a node knows of an attempt that a restore has lost, of a job that the state does not know. Job is what it knows; accounting
-// puts together what several nodes do.
+// AttemptLost: a node knows of an attempt that a restore has lost, of a job that is not in the state. Job is the node's knowledge of it;
+// accounting merges the reports of several nodes.
 type AttemptLost struct {
 	Job  *pb.JobRecord
 	Node string
 }
 
 func (e AttemptLost) apply(tx *Tx) {
-	tx.must = true // as the node's record, which says that it has told
+	tx.must = true // like the node's record, which notes that the node has reported it
 	tx.keep(Attempt{Job: e.Job.Id, Restarts: e.Job.Restarts, Node: e.Node}, e.Job)
 }
 
-// Attrs is nil: what is told of the node names it (WhatLost).
+// Attrs is nil: the node's log line names the attempt (WhatLost).
 func (e AttemptLost) Attrs() []any { return nil }
 
-// SaysMore tells whether l says more of a lost attempt than what is known: a later attempt, the script before what only holds a node, an
-// end before none.
+// SaysMore reports whether l tells more about a lost attempt than known does: a later attempt wins, then the script over an extern step,
+// then an end over none.
 func SaysMore(l, known *pb.LostAttempt) bool {
 	switch {
 	case l.Key.Epoch != known.Key.Epoch:
@@ -79,7 +79,7 @@ func (tx *Tx) outboxRows(rows []journal.Row) ([]journal.Row, error) {
 	return rows, nil
 }
 
-// attemptsKept are the attempts that this transaction puts into the outbox.
+// attemptsKept returns the attempts that this transaction puts into the outbox.
 func (tx *Tx) attemptsKept() (kept []Attempt) {
 	for a, j := range tx.outbox {
 		if j != nil {
@@ -89,22 +89,22 @@ func (tx *Tx) attemptsKept() (kept []Attempt) {
 	return kept
 }
 
-// AttemptsStored: accounting has these attempts. It is written on a full disk, too, where it makes room.
+// AttemptsStored: accounting has these attempts. It is written on a full disk too, where it makes room.
 type AttemptsStored struct{ Attempts []Attempt }
 
 func (e AttemptsStored) apply(tx *Tx) {
 	tx.must = true
 	for _, a := range e.Attempts {
-		if tx.outbox[a] == nil { // and not one that was put in by this very batch
+		if tx.outbox[a] == nil { // not one that this very batch has added
 			tx.keep(a, nil)
 		}
 	}
 }
 
-// Attrs is nil: nobody looks for it in the log.
+// Attrs is nil: not worth a log line.
 func (e AttemptsStored) Attrs() []any { return nil }
 
-// EndedAttempt is the record of an attempt as it ended, when the job goes back into the queue for the reason why.
+// EndedAttempt returns the record of an attempt as it ended, when the job is requeued for the reason why.
 func EndedAttempt(old *pb.JobRecord, why string, nowNS int64) *pb.JobRecord {
 	n := CloneJob(old)
 	n.Alloc, n.Signals = old.Alloc, nil
@@ -120,7 +120,7 @@ func EndedAttempt(old *pb.JobRecord, why string, nowNS int64) *pb.JobRecord {
 		n.State = pb.JobState_JOB_NODE_FAIL
 	case pb.StopPreempt:
 		n.State = pb.JobState_JOB_PREEMPTED
-	case pb.StopRequeueExit, pb.StopRequeueExitHold: // requeued, and yet it ended by itself
+	case pb.StopRequeueExit, pb.StopRequeueExitHold: // requeued, yet it ended by itself
 		n.StateFlags |= pb.JobRequeued
 		n.State = pb.JobState_JOB_FAILED
 		if n.ExitStatus == 0 {

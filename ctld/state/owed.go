@@ -6,31 +6,30 @@ import (
 	"slices"
 )
 
-// What follows from an event for records that wait (reactor.Follow) is too much for one turn of the writer when thousands wait for the
-// same. What is left of it is owed: it stays in the writer's index until later turns have come to it. It is not on disk, because it can be
-// had from the records: after a start, and when a commit was refused, all that waits is looked at again. Likewise for the limit of an
-// array's tasks, which a command gives to its records in slices, the first of them first: where others have another then, the command was
-// broken off.
+// When thousands of records wait for the same event, following it up (reactor.Follow) takes more than one turn of the writer. The remaining
+// records are owed: they stay in the writer's index until later turns reach them. They are not on disk, because the records suffice to find
+// them: after a start, and after a refused commit, every waiting record is looked at again. The same holds for a throttle of an array's
+// tasks, which a command sets in slices, beginning with the array's first record: where the records differ, the command was interrupted.
 
-// Source is what records wait for: a job or an array; or, by uid and name, to be the only one of a name. The zero value stands for all
-// that waits for anything.
+// Source is the thing that records wait for: a job or an array; or, by uid and name, to be the only job of that name. The zero value stands
+// for all waiting records.
 type Source struct {
 	Job  uint32
 	UID  uint32
 	Name string
 }
 
-// owed are the records that have still to be looked at. The sources take turns, a record each.
+// owed holds the records that have still to be looked at. The sources take turns, a record each.
 type owed struct {
 	queue     []Source
 	by        map[Source]*debt
 	throttles []OwedThrottle
 }
 
-// OwedThrottle is an array of which records from At on have still to get the limit of its first.
+// OwedThrottle is an array whose records from At on have still to get the throttle of its first.
 type OwedThrottle struct{ Array, At uint32 }
 
-// debt is what is left of one source. again: all that wait for it, once left is done.
+// debt is the rest of one source. again: once left is done, all records that wait for it follow.
 type debt struct {
 	left  []uint32
 	again bool
@@ -46,7 +45,7 @@ func (tx *Tx) Awaited(s Source) bool {
 	return n != nil && len(n.waiting[n.first()]) > 0
 }
 
-// WaitingFor are the records that wait for a source, ascending.
+// WaitingFor returns the records that wait for a source, ascending.
 func (tx *Tx) WaitingFor(s Source) []uint32 {
 	switch {
 	case s == Source{}:
@@ -68,7 +67,8 @@ func (tx *Tx) allWaiting() []uint32 {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// Owe leaves records to a later turn, of those that wait for a source. If it is owed already, or left is nil, all that wait for it are.
+// Owe leaves some of the records that wait for a source to a later turn. If the source is owed already, or left is nil, all records that
+// wait for it are owed.
 func (tx *Tx) Owe(s Source, left []uint32) {
 	o := &tx.next.writer.owed
 	if d := o.by[s]; d != nil {
@@ -82,8 +82,8 @@ func (tx *Tx) Owe(s Source, left []uint32) {
 // Owes reports whether a source is owed something.
 func (tx *Tx) Owes(s Source) bool { return tx.next.writer.owed.by[s] != nil }
 
-// PayOne takes out a record that is to be looked at; false: nothing is owed. The record may have changed meanwhile, or gone. A list of
-// those that wait is read when the turn comes, and costs what Spend is told here.
+// PayOne takes the next owed record; false: nothing is owed. The record may have changed meanwhile, or be gone. The list of waiting records
+// is read when its turn comes, and its cost goes to Spend here.
 func (tx *Tx) PayOne() (id uint32, ok bool) {
 	o := &tx.next.writer.owed
 	for len(o.queue) > 0 {
@@ -107,10 +107,10 @@ func (tx *Tx) PayOne() (id uint32, ok bool) {
 	return 0, false
 }
 
-// Owing reports whether anything is owed to records that wait. For the writer alone, between its turns.
+// Owing reports whether waiting records are owed anything. Only for the writer, between its turns.
 func (v *View) Owing() bool { return len(v.writer.owed.queue)+len(v.writer.owed.throttles) > 0 }
 
-// NextThrottle takes out an array whose records differ in how many of its tasks may run at a time; false: there is none.
+// NextThrottle takes the next array whose records differ in their throttle; false: there is none.
 func (tx *Tx) NextThrottle() (t OwedThrottle, ok bool) {
 	o := &tx.next.writer.owed
 	if len(o.throttles) == 0 {
@@ -125,7 +125,7 @@ func (tx *Tx) OweThrottle(t OwedThrottle) {
 	tx.next.writer.owed.throttles = append(tx.next.writer.owed.throttles, t)
 }
 
-// mixedThrottles are the arrays whose records differ in that.
+// mixedThrottles returns the arrays whose records differ in their throttle.
 func (tx *Tx) mixedThrottles() (mixed []OwedThrottle) {
 	for array, a := range tx.next.writer.arrays {
 		first := true
@@ -143,7 +143,7 @@ func (tx *Tx) mixedThrottles() (mixed []OwedThrottle) {
 	return mixed
 }
 
-// oweAll has all that waits looked at again, and broken off commands finished.
+// oweAll owes every waiting record a look, and interrupted commands their rest.
 func (tx *Tx) oweAll() {
 	tx.next.writer.owed = owed{by: map[Source]*debt{}, throttles: tx.mixedThrottles()}
 	if list := tx.allWaiting(); len(list) > 0 {

@@ -8,11 +8,11 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Partitions are those of slurm.conf and those that administrators made by scontrol create. What scontrol changes of the former lasts
-// until the next reconfigure or restart, except State, as in Slurm; the latter last until they are deleted.
+// Partitions come from slurm.conf or from scontrol create. Changes by scontrol to the former last until the next reconfigure or restart,
+// except State, as in Slurm; the latter stay until they are deleted.
 
-// PartitionChanged: an administrator made or changed a partition. Nodes and GIDs are nil when they stay as they are; GIDs that are
-// empty and not nil close the partition to all groups, AllGroups opens it.
+// PartitionChanged: an administrator made or changed a partition. Nil Nodes or GIDs stay as they are; an empty non-nil GIDs closes the
+// partition to all groups, AllGroups opens it.
 type PartitionChanged struct {
 	Partition *pb.PartitionRecord
 	Nodes     []string
@@ -79,7 +79,7 @@ func (e PartitionDeleted) apply(tx *Tx) {
 // Attrs implements Event.
 func (e PartitionDeleted) Attrs() []any { return []any{"partition", e.Name} }
 
-// putPartition replaces the record of a partition that there is.
+// putPartition replaces the record of an existing partition.
 func (tx *Tx) putPartition(p *pb.PartitionRecord) {
 	if !tx.copied.parts {
 		tx.next.parts = slices.Clone(tx.next.parts)
@@ -90,8 +90,8 @@ func (tx *Tx) putPartition(p *pb.PartitionRecord) {
 	tx.restructure()
 }
 
-// makePartition gives a partition its nodes and groups, and its place at the end of the list when it is new. Nodes that no longer
-// exist are left out. listPartitions has to follow.
+// makePartition gives a partition its nodes and groups, and appends it to the list when it is new. Nodes that no longer exist are left out.
+// listPartitions has to follow.
 func (tx *Tx) makePartition(p *pb.PartitionRecord, nodes []string, gids []uint32) {
 	var there []string
 	for _, n := range tx.next.nodes { // in the order of the configuration
@@ -119,7 +119,7 @@ func cloneMap[V any](m map[string]V) map[string]V {
 	return maps.Clone(m)
 }
 
-// loadPartition takes a stored record in: of a partition of slurm.conf its state alone, of one that was made all of it.
+// loadPartition applies a stored record: for a partition of slurm.conf its state only, for another all of it.
 func (tx *Tx) loadPartition(s *pb.PartitionRecord) {
 	if p := tx.Partition(s.Name); p != nil {
 		c := ClonePartition(p)
@@ -130,7 +130,7 @@ func (tx *Tx) loadPartition(s *pb.PartitionRecord) {
 	if !s.Made {
 		return
 	}
-	nodes, _ := hostlist.Expand(s.Nodes) // written by FoldSorted
+	nodes, _ := hostlist.Expand(s.Nodes) // cannot fail: FoldSorted wrote it
 	tx.makePartition(s, nodes, s.AllowGids)
 	tx.listPartitions()
 	if s.IsDefault && tx.next.Default == "" {

@@ -13,24 +13,24 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// What every cluster has, also one that defines nothing: the account to which everybody belongs, its user root, and the QOS of all jobs.
+// Defaults of a cluster that defines nothing: the account of every user, its user root, and the QOS of every job.
 const (
 	RootAccount = "root"
 	RootUser    = "root"
 	NormalQOS   = "normal"
 )
 
-// Policy is who may use the cluster and how much of it: accounts, users, associations and QOS. Immutable; changed by a PolicyDraft. The
-// lists are sorted and looked up by halving: people change them, not jobs, and ten thousand users are 80 kB to copy.
+// Policy says who may use the cluster and how much of it: accounts, users, associations and QOS. Immutable; changed by a PolicyDraft. The
+// lists are sorted for binary search: people change them, not jobs, and ten thousand users are 80 kB to copy.
 type Policy struct {
 	accounts []*pb.AccountRecord
 	users    []*pb.UserRecord
-	assocs   []*pb.AssocRecord // by user, account, partition: those of accounts, which have no user, come first
+	assocs   []*pb.AssocRecord // by user, account, partition; accounts' own associations have no user and come first
 	qos      []*pb.QosRecord
 
-	timedAssocs []*pb.AssocRecord // that have limits over time
+	timedAssocs []*pb.AssocRecord // with limits over time
 	timedQOS    []*pb.QosRecord
-	sharedQOS   []uint32 // that limit what each user or account uses over time
+	sharedQOS   []uint32 // limit each user's or account's use over time
 	hours       hours
 	thresholds  bool // a QOS has a UsageThreshold that holds
 	accrues     bool // an association or a QOS limits how many jobs gain priority by their age
@@ -44,7 +44,7 @@ var everywhere = &Policy{
 	qos:      []*pb.QosRecord{{Id: 1, Name: NormalQOS, Description: "Normal QOS default"}},
 }
 
-// Policy returns what accounts and QOS there are; never nil.
+// Policy returns the accounts and QOS of the cluster; never nil.
 func (v *View) Policy() *Policy {
 	if v.policy == nil {
 		return everywhere
@@ -55,7 +55,7 @@ func (v *View) Policy() *Policy {
 // Policy reads the working state.
 func (tx *Tx) Policy() *Policy { return tx.next.Policy() }
 
-// Accounts, Users, Assocs and Qoses are all records, in order. The slices must not be changed.
+// Accounts, Users, Assocs and Qoses return all records, in order. The slices must not be changed.
 func (p *Policy) Accounts() []*pb.AccountRecord { return p.accounts }
 func (p *Policy) Users() []*pb.UserRecord       { return p.users }
 func (p *Policy) Assocs() []*pb.AssocRecord     { return p.assocs }
@@ -66,12 +66,12 @@ func (p *Policy) Account(name string) *pb.AccountRecord { return find(p.accounts
 func (p *Policy) User(name string) *pb.UserRecord       { return find(p.users, name, userName) }
 func (p *Policy) QOS(name string) *pb.QosRecord         { return find(p.qos, name, qosName) }
 
-// Assoc is the association of exactly these; without a user it is the account's own.
+// Assoc returns the association of exactly this user, account and partition; without a user it is the account's own.
 func (p *Policy) Assoc(user, account, partition string) *pb.AssocRecord {
 	return find(p.assocs, AssocKey{user, account, partition}, assocOrder)
 }
 
-// UserAssocs are the associations of a user, by account and partition.
+// UserAssocs returns the associations of a user, by account and partition.
 func (p *Policy) UserAssocs(user string) []*pb.AssocRecord {
 	from, _ := slices.BinarySearchFunc(p.assocs, user, func(a *pb.AssocRecord, user string) int { return strings.Compare(a.User, user) })
 	to := from
@@ -81,8 +81,8 @@ func (p *Policy) UserAssocs(user string) []*pb.AssocRecord {
 	return p.assocs[from:to]
 }
 
-// AssocFor is the association by which a user's job in an account and a partition counts: that of the partition, or else the one for all;
-// nil if there is none.
+// AssocFor returns the association of a user's job in an account and a partition: the one for the partition, or else the one for all; nil
+// if there is none.
 func (p *Policy) AssocFor(user, account, partition string) *pb.AssocRecord {
 	if a := p.Assoc(user, account, partition); a != nil {
 		return a
@@ -90,7 +90,7 @@ func (p *Policy) AssocFor(user, account, partition string) *pb.AssocRecord {
 	return p.Assoc(user, account, "")
 }
 
-// AssocOf is AssocFor; while nobody but root is in an account, everybody counts by the account root.
+// AssocOf is AssocFor, but while only root has associations, every user has the one of the account root.
 func (p *Policy) AssocOf(user, account, partition string) *pb.AssocRecord {
 	a := p.AssocFor(user, account, partition)
 	if a == nil && account == RootAccount && !p.Populated() {
@@ -99,7 +99,8 @@ func (p *Policy) AssocOf(user, account, partition string) *pb.AssocRecord {
 	return a
 }
 
-// CountsFor is where what a user has used under an account counts: at the association, and at the account where the user has none any more.
+// CountsFor yields the associations to which a user's use under an account counts: the user's, or the account's where the user has none any
+// more, and those above it.
 func (p *Policy) CountsFor(user, account, partition string) iter.Seq[*pb.AssocRecord] {
 	a := p.AssocOf(user, account, partition)
 	if a == nil {
@@ -108,12 +109,12 @@ func (p *Policy) CountsFor(user, account, partition string) iter.Seq[*pb.AssocRe
 	return p.Chain(a)
 }
 
-// Populated reports whether anybody but root has an association. Until then everybody belongs to the account root.
+// Populated reports whether any user but root has an association. Until then every user belongs to the account root.
 func (p *Policy) Populated() bool {
 	return len(p.assocs) > len(p.UserAssocs(""))+len(p.UserAssocs(RootUser))
 }
 
-// Chain are an association and those of the accounts above it, up to root's.
+// Chain yields an association and those of the accounts above it, up to root's.
 func (p *Policy) Chain(a *pb.AssocRecord) iter.Seq[*pb.AssocRecord] {
 	return func(yield func(*pb.AssocRecord) bool) {
 		for a != nil && yield(a) {
@@ -132,7 +133,7 @@ func (p *Policy) above(a *pb.AssocRecord) *pb.AssocRecord {
 	return p.Assoc("", a.Parent, "")
 }
 
-// QOSOf are the QOS that an association may use, DefaultQOSOf the one that its jobs get.
+// QOSOf returns the QOS that an association may use.
 func (p *Policy) QOSOf(a *pb.AssocRecord) []string {
 	for up := range p.Chain(a) {
 		if len(up.Qos) > 0 {
@@ -142,7 +143,8 @@ func (p *Policy) QOSOf(a *pb.AssocRecord) []string {
 	return []string{NormalQOS}
 }
 
-// DefaultQOSOf is the QOS of jobs that name none: what the association or an account above it says, else normal, if it may be used.
+// DefaultQOSOf returns the QOS of jobs that name none: the default of the association or an account above it, else normal, if it may be
+// used.
 func (p *Policy) DefaultQOSOf(a *pb.AssocRecord) string {
 	allowed := p.QOSOf(a)
 	for up := range p.Chain(a) {
@@ -156,7 +158,7 @@ func (p *Policy) DefaultQOSOf(a *pb.AssocRecord) string {
 	return allowed[0]
 }
 
-// Inherited is an association with what it has from the accounts above it.
+// Inherited returns an association with the values that it inherits from the accounts above it.
 func (p *Policy) Inherited(a *pb.AssocRecord) *pb.AssocRecord {
 	n := pb.ShallowCopy(a)
 	n.Qos, n.Values = p.QOSOf(a), nil
@@ -175,13 +177,13 @@ func (p *Policy) Inherited(a *pb.AssocRecord) *pb.AssocRecord {
 	return n
 }
 
-// JobDefaults is what jobs get that do not say it; a zero is nothing.
+// JobDefaults are defaults for options that a job does not set; zero values set nothing.
 type JobDefaults struct {
 	TimeS              uint32
 	Partition, GPUType string
 }
 
-// JobDefaultsOf are those of an association, or of the nearest accounts above it that have them. a may be nil.
+// JobDefaultsOf returns the defaults of an association, or of the nearest accounts above it that have them. a may be nil.
 func (p *Policy) JobDefaultsOf(a *pb.AssocRecord) (d JobDefaults) {
 	timed := false
 	for up := range p.Chain(a) {
@@ -226,7 +228,7 @@ func replace[T, K any](list []*T, key K, order func(*T, K) int, r *T) []*T {
 	return list
 }
 
-// PolicyDraft is a policy under change. It reads as the policy that it will be.
+// PolicyDraft is a policy under change. It reads like the changed policy.
 type PolicyDraft struct {
 	Policy
 	changed map[string]bool // keys of rows
@@ -243,7 +245,7 @@ func (p *Policy) Draft() *PolicyDraft {
 // Changed reports whether anything was put or deleted.
 func (d *PolicyDraft) Changed() bool { return len(d.changed) > 0 }
 
-// Prune forgets changes that come to nothing, and reports whether any are left.
+// Prune forgets changes that change nothing, and reports whether any are left.
 func (d *PolicyDraft) Prune(old *Policy) bool {
 	for key := range d.changed {
 		if proto.Equal(d.row(key), old.row(key)) {
@@ -275,7 +277,7 @@ func unless[T any](gone bool, r *T) *T {
 	return r
 }
 
-// NextAssocID and NextQOSID number new records.
+// NextAssocID and NextQOSID return the number of a new record.
 func (d *PolicyDraft) NextAssocID() uint32 {
 	if d.lastID == 0 {
 		d.lastID = highest(d.assocs, (*pb.AssocRecord).GetId)
@@ -293,7 +295,7 @@ func highest[T any](list []*T, id func(*T) uint32) (n uint32) {
 	return n
 }
 
-// policyKey is the key of a row. No name has a slash.
+// policyKey returns the key of a row. No name has a slash.
 func policyKey(r *pb.PolicyRow) string {
 	switch {
 	case r.Account != nil:
@@ -306,7 +308,7 @@ func policyKey(r *pb.PolicyRow) string {
 	return "assoc/" + r.Assoc.GetUser() + "/" + r.Assoc.GetAccount() + "/" + r.Assoc.GetPartition()
 }
 
-// row is the row of a key, nil if there is none.
+// row returns the row of a key, nil if there is none.
 func (p *Policy) row(key string) *pb.PolicyRow {
 	kind, name, _ := strings.Cut(key, "/")
 	switch kind {
@@ -332,10 +334,10 @@ func (p *Policy) row(key string) *pb.PolicyRow {
 	return nil
 }
 
-// PolicyChanged: somebody has changed accounts, users, associations or QOS. The draft is of the policy that the event changes.
+// PolicyChanged: somebody has changed accounts, users, associations or QOS. The draft is based on the policy that the event changes.
 type PolicyChanged struct {
 	Draft *PolicyDraft
-	By    string // login name of who has
+	By    string // login name of the person
 	What  []any  // alternating keys and values
 }
 
@@ -374,7 +376,7 @@ func (tx *Tx) policyRows(rows []journal.Row) ([]journal.Row, error) {
 	return rows, nil
 }
 
-// loadPolicy takes a row in. The draft is that of the whole load.
+// loadPolicy adds a row to the draft of the whole load.
 func (tx *Tx) loadPolicy(key, value []byte) error {
 	r := &pb.PolicyRow{}
 	if err := proto.Unmarshal(value, r); err != nil {
@@ -391,7 +393,7 @@ func (tx *Tx) loadPolicy(key, value []byte) error {
 	return nil
 }
 
-// checkPolicy finds orphans, cycles and what contradicts itself.
+// checkPolicy finds orphans, cycles and contradictions.
 func (v *View) checkPolicy() (faults []error) {
 	p := v.Policy()
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }

@@ -6,11 +6,11 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// PowerSettings are what slurm.conf says of power saving; nil where SuspendProgram or ResumeProgram is missing. Times are seconds.
+// PowerSettings are the power saving settings of slurm.conf; nil where SuspendProgram or ResumeProgram is missing. Times are seconds.
 type PowerSettings struct {
-	SuspendTimeS    uint32 // idle for so long, a node is powered down; pb.Unlimited = never
-	SuspendTimeoutS uint32 // how long after SuspendProgram a node may still be used by its host going down
-	ResumeTimeoutS  uint32 // how long after ResumeProgram a node may take to register
+	SuspendTimeS    uint32 // idle time until a node is powered down; pb.Unlimited = never
+	SuspendTimeoutS uint32 // time that a host may need to go down after SuspendProgram
+	ResumeTimeoutS  uint32 // time that a node may take to register after ResumeProgram
 	SuspendRate     uint32 // nodes a minute, 0 = no bound
 	ResumeRate      uint32
 	FailProgram     bool // there is a ResumeFailProgram
@@ -18,26 +18,26 @@ type PowerSettings struct {
 	IdleOnSuspend   bool // SlurmctldParameters=idle_on_node_suspend
 	Except          []PowerExcept
 	ExceptParts     []string
-	ExceptFlags     uint32 // of nodes that stay (SuspendExcStates)
+	ExceptFlags     uint32 // flags of nodes that stay up (SuspendExcStates)
 	ExceptDown      bool
-	Partitions      map[string]PartitionPower // those that say something else
+	Partitions      map[string]PartitionPower // partitions with settings of their own
 }
 
-// PowerExcept are nodes that are not powered down for being idle: all of them, or of those that can be used so many.
+// PowerExcept lists nodes that are not powered down for being idle: all of them, or Count of the usable ones.
 type PowerExcept struct {
 	Nodes []string
 	Count int // 0 = all
 }
 
-// PartitionPower is what a partition says of its nodes; nil = what the cluster says.
+// PartitionPower holds a partition's own settings; nil = the cluster's.
 type PartitionPower struct{ SuspendTimeS, SuspendTimeoutS, ResumeTimeoutS *uint32 }
 
-// NodePower is what slurm.conf says of power saving for one node: of the partitions that it is in the largest value of each counts, where
-// none says any that of the cluster (slurm.conf(5), SuspendTime). The zero value: there is no power saving.
+// NodePower holds the power saving settings of one node: for each, the largest value of its partitions, or the cluster's if none of them
+// has one (slurm.conf(5), SuspendTime). The zero value means no power saving.
 type NodePower struct {
 	On                bool
 	IdleS, DownS, UpS uint32 // SuspendTime, SuspendTimeout, ResumeTimeout
-	Stays             bool   // SuspendExcNodes without a count, or SuspendExcParts, names it
+	Stays             bool   // named by SuspendExcNodes without a count, or by SuspendExcParts
 }
 
 func (s *Settings) powerOf(node string, partitions []string) NodePower {
@@ -66,21 +66,21 @@ func (s *Settings) powerOf(node string, partitions []string) NodePower {
 	return out
 }
 
-// PowerFlags are those of a node of which the host is off, or on its way there or back.
+// PowerFlags are the flags of a node whose host is off or on its way there or back.
 const PowerFlags = pb.NodePoweredDown | pb.NodePoweringUp | pb.NodePoweringDown
 
-// unusable are the flags of a node that jobs must not be given, asleep or not.
+// unusable are the flags of a node that must not be given jobs, asleep or not.
 const unusable = pb.NodeDrain | pb.NodeFail | pb.NodeMaint | pb.NodeInvalidReg | pb.NodeRebootIssued
 
-// Asleep reports whether jobs can start on a node once it has been powered up, which they cause. What it may still have run when it was
-// given up (Strays) is waited for then: it ended with the host, or will be ended.
+// Asleep reports whether jobs can start on a node once it has been powered up, which they cause. Strays on it do not matter: they ended
+// with the host, or will be ended when it is back.
 func (n *Node) Asleep() bool {
 	return n.Power.On && n.State == pb.NodeState_NODE_IDLE && n.StateFlags&(pb.NodePoweredDown|pb.NodePoweringUp) != 0 &&
 		n.StateFlags&(unusable|pb.NodePoweringDown) == 0 && !n.GoesDown()
 }
 
-// AsleepAt is when a node that is being powered down will be asleep (nanoseconds); false: it is not, or jobs will not be able to start on
-// it then either.
+// AsleepAt returns the time when a node that is being powered down will be asleep (nanoseconds); false: it is not being powered down, or
+// jobs will not be able to start on it then either.
 func (n *Node) AsleepAt() (int64, bool) {
 	if !n.Power.On || n.State != pb.NodeState_NODE_IDLE || n.StateFlags&pb.NodePoweringDown == 0 || n.StateFlags&unusable != 0 ||
 		n.Power.DownS == pb.Unlimited || n.GoesDown() {
@@ -89,5 +89,5 @@ func (n *Node) AsleepAt() (int64, bool) {
 	return n.PowerNs + int64(n.Power.DownS)*1e9, true
 }
 
-// GoesDown reports whether a node is about to be powered down, and nothing runs on it that this waits for.
+// GoesDown reports whether a node is about to be powered down and no job delays that.
 func (n *Node) GoesDown() bool { return n.StateFlags&pb.NodePowerDownPending != 0 && len(n.Jobs) == 0 }

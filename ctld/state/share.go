@@ -7,10 +7,10 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// defaultShare is how many jobs may share a CPU where OverSubscribe=YES or FORCE does not say (slurm.conf(5)).
+// defaultShare is the number of jobs that may share a CPU when OverSubscribe=YES or FORCE gives none (slurm.conf(5)).
 const defaultShare = 4
 
-// OverSubscribe reads a partition's OverSubscribe: the mode, NO, EXCLUSIVE, YES or FORCE, and how many jobs may share a CPU.
+// OverSubscribe reads a partition's OverSubscribe: the mode (NO, EXCLUSIVE, YES or FORCE), and the number of jobs that may share a CPU.
 func OverSubscribe(p *pb.PartitionRecord) (mode string, jobs int) {
 	mode, count, counted := strings.Cut(strings.ToUpper(p.GetOversubscribe()), ":")
 	switch mode {
@@ -26,7 +26,8 @@ func OverSubscribe(p *pb.PartitionRecord) (mode string, jobs int) {
 	return "NO", 1
 }
 
-// Shares is how many jobs may have a CPU that a job of this specification has in a partition: 1 where it has them for itself.
+// Shares returns how many jobs may share a CPU with a job of this specification in a partition, itself included: 1 if it has its CPUs
+// alone.
 func Shares(p *pb.PartitionRecord, s *pb.JobSpec) uint32 {
 	mode, jobs := OverSubscribe(p)
 	if mode == "FORCE" || mode == "YES" && s.GetSharing() == "oversubscribe" {
@@ -35,8 +36,8 @@ func Shares(p *pb.PartitionRecord, s *pb.JobSpec) uint32 {
 	return 1
 }
 
-// Oversubscribed is what squeue shows of a job for its partition's sake: YES under FORCE, NO under EXCLUSIVE, "" where it is for the job
-// to say (squeue(1), %h).
+// Oversubscribed returns the value that squeue shows because of a job's partition: YES under FORCE, NO under EXCLUSIVE, "" where the job
+// decides (squeue(1), %h).
 func Oversubscribed(p *pb.PartitionRecord) string {
 	switch mode, _ := OverSubscribe(p); mode {
 	case "FORCE":

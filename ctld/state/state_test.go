@@ -140,7 +140,7 @@ func testConfig(nodes int, cpus uint32) *Config {
 	return cfg
 }
 
-// TestRowsAreTheState: what is loaded from the rows of the commits is the state that made them, with allocations counted again.
+// TestRowsAreTheState: loading the rows of the commits gives the state that made them, with allocations counted again.
 func TestRowsAreTheState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		store := journal.NewMemory()
@@ -229,7 +229,7 @@ func randomNodes(t *rapid.T, tx *Tx) *Config {
 	return nil
 }
 
-// roster is what there is of nodes and partitions, in words; dynamic nodes may be in another order after a restart.
+// roster describes the nodes and partitions as text. A restart may change the order of dynamic nodes.
 func roster(v *View) string {
 	var lines []string
 	for _, n := range v.Nodes() {
@@ -306,7 +306,7 @@ func TestCores(t *testing.T) {
 	}
 }
 
-// TestOldViewsAreForgotten: what a commit brought along (scripts, events, the view before) is not kept alive by the pages it wrote.
+// TestOldViewsAreForgotten: the pages that a commit wrote do not keep its scripts, its events or the view before it alive.
 func TestOldViewsAreForgotten(t *testing.T) {
 	v := New(testConfig(0, 0), "c", 1)
 	const commits, script = 200, 1 << 20

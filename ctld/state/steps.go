@@ -11,24 +11,24 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Steps are what srun makes of an allocation. Each has a row of its own, written before any of its nodes hears of it. The table has
-// those of a job's last attempt: all that run, and the last KeptSteps that have ended. What leaves it, because there are more, because the
-// job is forgotten or because its next attempt starts, keeps its row until accounting has it (StepsStored): the rows that the table does
-// not have are the outbox of steps. Rejected: steps within the record of their job, which would be written whole for each of its steps.
+// Steps are the parts of an allocation that srun gets. Each has a row of its own, written before any of its nodes hears of it. The table
+// has the steps of a job's last attempt: all running ones, and the last KeptSteps that have ended. A step leaves the table when there are
+// more, when its job is forgotten or when the next attempt starts; its row stays until accounting has it (StepsStored). So the rows that
+// the table lacks are the outbox of steps. Rejected: steps inside the record of their job, which each step would write whole.
 
-// KeptSteps is how many steps of a job that have ended are kept in the state at least.
+// KeptSteps is the least number of a job's ended steps that stay in the state.
 const KeptSteps = 1000
 
-// keptCopies is the same for steps that copy files, of which nothing is wanted later but their numbers.
+// keptCopies is KeptSteps for steps that copy files, of which only the numbers are needed later.
 const keptCopies = 8
 
-// StepKey names a step for good: a job that is requeued counts its steps from 0 again.
+// StepKey identifies a step for good: a requeued job counts its steps from 0 again.
 type StepKey struct{ Job, Attempt, Step uint32 }
 
-// KeyOf is the key of a step.
+// KeyOf returns the key of a step.
 func KeyOf(s *pb.StepRecord) StepKey { return StepKey{s.JobId, s.Attempt, s.StepId} }
 
-// Bytes is the key of its row in the journal's bucket JobSteps.
+// Bytes encodes the key for the journal's bucket JobSteps.
 func (k StepKey) Bytes() []byte {
 	b := binary.BigEndian.AppendUint32(make([]byte, 0, 12), k.Job)
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, k.Attempt), k.Step)
@@ -45,11 +45,11 @@ func stepKeyOf(key []byte) (k StepKey, ok bool) {
 type JobSteps struct {
 	Attempt uint32
 	List    []*pb.StepRecord // by id, ascending
-	Next    uint32           // number of the next one
-	Copy    uint32           // number of the next one that copies; 0: there has been none
-	Running int              // those of List that have not ended
+	Next    uint32           // number of the next step
+	Copy    uint32           // number of the next step that copies files; 0: there has been none
+	Running int              // steps of List that have not ended
 
-	bytes int64 // what they count for
+	bytes int64 // size of all steps
 	uid   uint32
 }
 
@@ -64,7 +64,7 @@ func (s *JobSteps) Get(id uint32) *pb.StepRecord {
 	return nil
 }
 
-// All are the steps by id; of no table, none.
+// All returns the steps by id; nil has none.
 func (s *JobSteps) All() []*pb.StepRecord {
 	if s == nil {
 		return nil
@@ -72,7 +72,7 @@ func (s *JobSteps) All() []*pb.StepRecord {
 	return s.List
 }
 
-// Live are those that have not ended.
+// Live returns the steps that have not ended.
 func (s *JobSteps) Live() []*pb.StepRecord {
 	if s == nil || s.Running == 0 {
 		return nil
@@ -90,7 +90,7 @@ func (s *JobSteps) find(id uint32) (int, bool) {
 	return slices.BinarySearchFunc(s.List, id, func(r *pb.StepRecord, id uint32) int { return int(int64(r.StepId) - int64(id)) })
 }
 
-// copies are those that bring files to nodes.
+// copies returns the steps that copy files to nodes.
 func (s *JobSteps) copies() []*pb.StepRecord {
 	if s.Copy == 0 {
 		return nil
@@ -105,7 +105,7 @@ func StepLive(s *pb.StepRecord) bool {
 	return !s.State.Terminal() || s.StateFlags&pb.JobCompleting != 0
 }
 
-// StepOn is a step's unfinished part on a node, or nil.
+// StepOn returns a step's unfinished part on a node, or nil.
 func StepOn(s *pb.StepRecord, node string) *pb.StepNode {
 	for _, n := range s.GetNodes() {
 		if n.Node == node && !n.Ended {
@@ -115,22 +115,22 @@ func StepOn(s *pb.StepRecord, node string) *pb.StepNode {
 	return nil
 }
 
-// CloneStep copies the record of a step; what it points to is shared.
+// CloneStep copies the record of a step; the values that it points to are shared.
 func CloneStep(s *pb.StepRecord) *pb.StepRecord { return pb.ShallowCopy(s) }
 
-// Numbered tells the steps that have records of their own from the allocation itself: the batch script, or what holds a node.
+// Numbered reports whether a step has a record of its own. The allocation itself (batch or extern step) has none.
 func Numbered(step uint32) bool { return step != pb.BatchStep && step != pb.ExternStep }
 
-// Steps are those of a job's last attempt, nil when it has had none.
+// Steps returns the steps of a job's last attempt, nil when it has had none.
 func (v *View) Steps(job uint32) *JobSteps { return v.steps.Get(job) }
 
-// AllSteps are the steps of all jobs, by job.
+// AllSteps yields the steps of all jobs, by job.
 func (v *View) AllSteps() iter.Seq[*JobSteps] { return v.steps.All() }
 
-// Steps are those of a job's last attempt, nil when it has had none.
+// Steps returns the steps of a job's last attempt, nil when it has had none.
 func (tx *Tx) Steps(job uint32) *JobSteps { return tx.next.steps.Get(job) }
 
-// StepBytes is what a step counts for of what its user may hold.
+// StepBytes returns the part of a user's bytes that a step takes.
 func StepBytes(s *pb.StepRecord) int64 {
 	const perTask = 4 // its rank
 	return stepBytes + int64(proto.Size(s.GetSpec())) + perTask*int64(s.GetNumTasks())
@@ -204,7 +204,7 @@ func (tx *Tx) stepRow(k StepKey, s *pb.StepRecord) {
 	tx.stepRows[k] = s
 }
 
-// dropSteps takes all steps of a job out of the table.
+// dropSteps removes all steps of a job from the table.
 func (tx *Tx) dropSteps(job uint32) {
 	old := tx.Steps(job)
 	if old == nil {
@@ -216,7 +216,7 @@ func (tx *Tx) dropSteps(job uint32) {
 	tx.setSteps(job, nil)
 }
 
-// trimSteps takes the oldest steps of a job that have ended out of the table when it has many more than KeptSteps of them.
+// trimSteps removes the oldest ended steps of a job from the table when it has many more than KeptSteps.
 func (tx *Tx) trimSteps(job uint32) {
 	old := tx.Steps(job)
 	ended, copies := 0, 0
@@ -238,7 +238,7 @@ func (tx *Tx) trimSteps(job uint32) {
 		if *left > most && !StepLive(s) && s.StepId < pb.InteractiveStep {
 			*left--
 			next.bytes -= StepBytes(s)
-			if pb.IsCopy(s.StepId) { // accounting wants none of it
+			if pb.IsCopy(s.StepId) { // accounting does not store copies
 				tx.stepRow(KeyOf(s), nil)
 				continue
 			}
@@ -260,7 +260,7 @@ func (e StepCreated) Attrs() []any {
 	return []any{"job", e.Step.JobId, "step", e.Step.StepId, "nodes", e.Step.NodeList, "tasks", e.Step.NumTasks, "cpus", e.Step.NumCpus}
 }
 
-// StepChanged: something about a step that runs changed (told to stop, signalled, updated, gone from a node). What says it in a word.
+// StepChanged: something about a running step changed (told to stop, signalled, updated, gone from a node). What is a word for it.
 type StepChanged struct {
 	Step *pb.StepRecord
 	What string
@@ -300,7 +300,7 @@ func (e StepEnded) Attrs() []any {
 	return []any{"job", e.Step.JobId, "step", e.Step.StepId, "state", e.Step.State.String(), "exit_status", e.Step.ExitStatus}
 }
 
-// wakeStep has the dispatcher look at the nodes of a step: also at those that it has just left, which are to forget it.
+// wakeStep has the dispatcher look at the nodes of a step, including those that it has just left: they should forget it.
 func (tx *Tx) wakeStep(s *pb.StepRecord) {
 	for _, n := range s.Nodes {
 		if !n.Ended {
@@ -309,7 +309,7 @@ func (tx *Tx) wakeStep(s *pb.StepRecord) {
 	}
 }
 
-// StepsStored: accounting has these steps, which the table has no more. It is written on a full disk, too, where it makes room.
+// StepsStored: accounting has these steps, which are no longer in the table. It is written on a full disk too, where it makes room.
 type StepsStored struct{ Steps []StepKey }
 
 func (e StepsStored) apply(tx *Tx) {
@@ -321,10 +321,10 @@ func (e StepsStored) apply(tx *Tx) {
 	}
 }
 
-// Attrs is nil: nobody looks for it in the log.
+// Attrs is nil: not worth a log line.
 func (e StepsStored) Attrs() []any { return nil }
 
-// rowsOfSteps adds the changed rows of steps. They say by which clock they were written, as those of jobs do.
+// rowsOfSteps adds the changed rows of steps. Like rows of jobs, they record the clock by which they were written.
 func (tx *Tx) rowsOfSteps(rows []journal.Row) ([]journal.Row, error) {
 	if len(tx.stepRows) == 0 {
 		return rows, nil
@@ -351,7 +351,7 @@ func (tx *Tx) rowsOfSteps(rows []journal.Row) ([]journal.Row, error) {
 	return rows, nil
 }
 
-// loadStep takes a row in; jobs have been loaded before.
+// loadStep adds a row; jobs have been loaded before.
 func (tx *Tx) loadStep(key, value []byte) error {
 	k, ok := stepKeyOf(key)
 	if !ok {
@@ -378,7 +378,7 @@ func (tx *Tx) loadStep(key, value []byte) error {
 	return nil
 }
 
-// step is a record with its times moved, the same record when none is.
+// step returns a record with its times moved, or the same record when none moved.
 func (c setting) step(s *pb.StepRecord) *pb.StepRecord {
 	if !StepLive(s) {
 		return s
@@ -395,7 +395,7 @@ func (c setting) step(s *pb.StepRecord) *pb.StepRecord {
 	return n
 }
 
-// moveSteps moves the times of what runs when the clock has been set.
+// moveSteps moves the times of running steps when the clock has been set.
 func (tx *Tx) moveSteps(c setting) {
 	var moved []*pb.StepRecord
 	for js := range tx.next.steps.All() {

@@ -25,8 +25,8 @@ const pageSize = 256
 type page[T any] struct {
 	records [pageSize]*T
 	count   int
-	// owner is the token of the transaction that may write to this page. Not the transaction itself: a published page would keep it
-	// alive, with the view it began from, and that view's pages theirs, back to the beginning.
+	// owner is the token of the transaction that may write to this page. It is not the transaction itself: a published page would keep the
+	// transaction alive, with its base view, and that view's pages theirs, back to the beginning.
 	owner *token
 }
 
@@ -39,7 +39,7 @@ func (t *table[T]) Get(id uint32) *T {
 	return p.records[id%pageSize]
 }
 
-// Len is the number of records.
+// Len returns the number of records.
 func (t *table[T]) Len() int { return t.count }
 
 // All iterates in ascending order of id.
@@ -58,7 +58,7 @@ func (t *table[T]) All() iter.Seq[*T] {
 	}
 }
 
-// differ calls f for each id of which the tables have not the same record. Pages that they share are not looked into.
+// differ calls f for each id whose record differs between the tables. It skips pages that they share.
 func (t *table[T]) differ(o *table[T], f func(id uint32)) {
 	if t == o {
 		return

@@ -15,7 +15,7 @@ type Tally map[pb.JobState]uint64
 // Add counts a record: each of its tasks, where it stands for several.
 func (t Tally) Add(j *pb.JobRecord) { t[j.State] += max(1, ArraySet(j).Count()) }
 
-// Total is how many have been counted, Left how many of them have not ended.
+// Total returns the number of counted jobs and tasks, Left the number of them that have not ended.
 func (t Tally) Total() (n uint64) {
 	for _, k := range t {
 		n += k
@@ -32,7 +32,7 @@ func (t Tally) Left() (n uint64) {
 	return n
 }
 
-// String is "7 PENDING, 10 RUNNING".
+// String returns, for instance, "7 PENDING, 10 RUNNING".
 func (t Tally) String() string {
 	var words []string
 	for _, s := range slices.Sorted(maps.Keys(t)) {

@@ -15,37 +15,37 @@ import (
 )
 
 // Scripts and environments are stored apart from the jobs, compressed, and once for each user and content: a record names them by their
-// keys. How many records name a text is counted in the writer's index, made anew from the records at every start; the row of a text is
+// keys. The writer's index counts the records that name a text, and is computed from the records at every start. The row of a text is
 // written with the first record that names it and deleted with the last, in the same commit, so no crash leaves one too many or too few.
 //
-// Texts are kept by user, and not by content alone: what a user holds can be told exactly, and nobody learns by the cost of a submission
-// what others have.
+// Texts are kept by user and not by content alone: so a user's bytes are exact, and the cost of a submission reveals nothing about others'
+// texts.
 
-// TextKey names a stored text: SHA-256 over owner and content, its last four bytes replaced by the bytes it takes.
+// TextKey names a stored text: SHA-256 over owner and content, its last four bytes replaced by the text's size.
 type TextKey [sha256.Size]byte
 
 // keyOf reads the key in a record; ok is false where it has none.
 func keyOf(b []byte) (k TextKey, ok bool) { return k, copy(k[:], b) == len(k) }
 
-// size is what the text takes in the database.
+// size returns the size of the text in the database.
 func (k TextKey) size() int64 { return int64(binary.BigEndian.Uint32(k[sha256.Size-4:])) }
 
-// Text is a text as it is stored. The zero value is no text.
+// Text is a text in its stored form. The zero value is no text.
 type Text struct {
 	Key    TextKey
 	stored []byte // the first byte says how the rest is encoded
 }
 
-// Texts are those of a job.
+// Texts are the script and environment of a job.
 type Texts struct{ Script, Env Text }
 
-// Encodings of a stored text.
+// Encodings of a stored text, in its first byte.
 const (
 	plainText = 0
 	zstdText  = 1
 )
 
-// smallText is not worth compressing, maxTextBytes more than any script or environment that a submission may have.
+// smallText is the size below which compression does not pay; maxTextBytes exceeds the limit of any script or environment in a submission.
 const (
 	smallText    = 256
 	maxTextBytes = 16 << 20
@@ -56,7 +56,7 @@ const (
 var encoder = sync.OnceValue(func() *zstd.Encoder {
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))
 	if err != nil {
-		panic(err) // of the options
+		panic(err) // invalid options
 	}
 	return e
 })
@@ -64,18 +64,18 @@ var encoder = sync.OnceValue(func() *zstd.Encoder {
 var decoder = sync.OnceValue(func() *zstd.Decoder {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxTextBytes), zstd.WithDecoderConcurrency(2))
 	if err != nil {
-		panic(err) // of the options
+		panic(err) // invalid options
 	}
 	return d
 })
 
-// packed keeps the texts that were packed last: most submissions have an environment, and a script, that the one before them had.
+// packed caches the last packed texts: most submissions have the environment, and the script, of the previous one.
 var packed [256]atomic.Pointer[struct {
 	sum  TextKey
 	text Text
 }]
 
-// maxPacked bounds what is kept so.
+// maxPacked bounds the size of a cached text.
 const maxPacked = 16 << 10
 
 // packText makes the stored form of a text. Any goroutine may call it.
@@ -140,7 +140,7 @@ func PackTexts(uid uint32, script []byte, env []string) (t Texts, err error) {
 	return t, nil
 }
 
-// Name writes the keys of the texts into a record, which keeps nothing of the texts themselves in memory.
+// Name writes the keys of the texts into a record. The texts themselves stay out of memory.
 func (t Texts) Name(j *pb.JobRecord) {
 	j.ScriptKey, j.EnvKey = nil, nil
 	if t.Script.stored != nil {
@@ -201,7 +201,7 @@ func (tx *Tx) putTexts(t Texts) {
 	}
 }
 
-// countTexts counts the texts of a record that begins or ends to exist; all of a record's life it has the same.
+// countTexts counts the texts of a record that appears or disappears; they never change during a record's life.
 func (tx *Tx) countTexts(j *pb.JobRecord, by int) {
 	w := tx.next.writer
 	for _, b := range [2][]byte{j.ScriptKey, j.EnvKey} {
@@ -215,7 +215,7 @@ func (tx *Tx) countTexts(j *pb.JobRecord, by int) {
 		case was == 0:
 			w.bytes.add(j.Spec.GetUid(), key.size())
 			if stored, put := tx.texts[key]; put && stored == nil {
-				delete(tx.texts, key) // it was to be deleted
+				delete(tx.texts, key) // marked for deletion before
 			}
 		case is == 0:
 			w.bytes.add(j.Spec.GetUid(), -key.size())

@@ -81,7 +81,7 @@ func (w *textWorld) check() {
 	}
 }
 
-// TestTextsAreStoredOnce and go with the last job that has them, whatever is submitted, split, forgotten and refused.
+// TestTextsAreStoredOnce and go with the last job that has them, after any submissions, splits, purges and refusals.
 func TestTextsAreStoredOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &textWorld{t: rt, store: journal.NewMemory(), view: New(testConfig(0, 0), "c", 1), want: map[uint32]string{}}

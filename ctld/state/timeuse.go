@@ -12,36 +12,36 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// What jobs use over time is counted for each association and each QOS while any of them has a limit of that kind (Policy.Budgeted). It is
-// a line over time: a commit changes the lines of the jobs that it changes, and the use at any moment is read off. A line begins when
-// counting begins; what was used before is read from accounting (fairshare.Keeper) and noted as Past. Neither is stored: Load counts
-// what runs, and accounting is read again. Check counts anew.
+// The use of jobs over time is counted for each association and each QOS while any of them limits it (Policy.Budgeted). It is a line over
+// time: a commit changes the lines of the jobs that it changes, and the use at any moment is read off. A line begins when counting begins;
+// earlier use is read from accounting (fairshare.Keeper) and noted as Past. Neither is stored: Load counts running jobs, and accounting is
+// read again. Check counts anew.
 //
-// All amounts are TRES × seconds, times the UsageFactor of the job's QOS: that of now, for past use, too, as counting begins anew with a
-// change of it. There is a line for each factor, which it does not contain, so that lines are whole numbers.
+// All amounts are TRES × seconds, times the current UsageFactor of the job's QOS, also for past use: a change of the factor restarts
+// counting. There is a line for each factor. The factor is not multiplied into the line, so that lines are whole numbers.
 //
-// Of an attempt whole seconds count: never more than accounting will say, so that what has been used up by these figures is used up by
-// those. Sums may overflow on the way; the differences that are read off do not.
+// Attempts count whole seconds, never more than accounting will: a budget that is used up here is used up there. Sums may overflow on the
+// way; the differences that are read off do not.
 //
-// Where a QOS limits what each user or account may use, an association also has lines of its jobs in that QOS: a user's, and an account's
-// of its own jobs.
+// Where a QOS limits the use of each user or account, an association also has lines for its jobs in that QOS: a user's, and an account's
+// for its own jobs.
 
-// WallTime is the time itself among what is used, as accounting calls it.
+// WallTime names the time itself among the resources, as accounting does.
 const WallTime = "wall"
 
-// unlimitedS is how long a job without a time limit is expected to run.
+// unlimitedS is the assumed run time of a job without a time limit.
 const unlimitedS = 365 * 24 * 3600
 
-// Line is the use of one TRES by jobs that count alike.
+// Line is the use of one TRES by jobs with the same factor, in one QOS or in all.
 type Line struct {
-	QOS    uint32 // of jobs in that QOS alone; 0: of all
+	QOS    uint32 // of jobs in that QOS only; 0: of all
 	Name   string
-	Factor record.Factor // of the jobs' QOS; what the line says is without it
-	Rate   int64         // held by attempts that run
-	Begin  int64         // Rate of each × when it began
-	Until  int64         // Rate of each × when its time limit ends
-	Rest   int64         // what suspended attempts may still use
-	Done   int64         // what suspended attempts have used, and those that have ended since counting began
+	Factor record.Factor // of the jobs' QOS; not multiplied into the amounts
+	Rate   int64         // held by running attempts
+	Begin  int64         // sum of each attempt's rate × its begin
+	Until  int64         // sum of each attempt's rate × the end of its time limit
+	Rest   int64         // the most that suspended attempts may still use
+	Done   int64         // used by suspended attempts, and by attempts that have ended since counting began
 }
 
 // TimeUse are the lines of an association or a QOS, by QOS, name and factor. Immutable.
@@ -63,19 +63,19 @@ func (t *TimeUse) sum(qos uint32, name string, of func(l *Line) int64) (n int64)
 	return n
 }
 
-// Total is what has been used of a TRES since counting began, running jobs included.
+// Total returns the use of a TRES since counting began, running jobs included.
 func (t *TimeUse) Total(name string, nowS int64) int64 {
 	return t.sum(0, name, func(l *Line) int64 { return l.Factor.Of(l.Rate*nowS - l.Begin + l.Done) })
 }
 
-// Left is what running jobs may still use of a TRES until their time limits.
+// Left returns the most that running jobs may still use of a TRES until their time limits.
 func (t *TimeUse) Left(name string, nowS int64) int64 { return t.left(0, name, nowS) }
 
 func (t *TimeUse) left(qos uint32, name string, nowS int64) int64 {
 	return t.sum(qos, name, func(l *Line) int64 { return l.Factor.Of(l.Until - l.Rate*nowS + l.Rest) })
 }
 
-// Running is how much of a TRES running jobs hold, but for those that cost nothing.
+// Running returns the amount of a TRES that running jobs hold, except jobs with a factor of 0.
 func (t *TimeUse) Running(name string) int64 {
 	return t.sum(0, name, func(l *Line) int64 {
 		if l.Factor == record.NewFactor(0) {
@@ -85,7 +85,7 @@ func (t *TimeUse) Running(name string) int64 {
 	})
 }
 
-// Names are what has a line.
+// Names returns the TRES that have a line.
 func (t *TimeUse) Names() (names []string) {
 	if t != nil {
 		for _, l := range *t {
@@ -97,12 +97,12 @@ func (t *TimeUse) Names() (names []string) {
 	return slices.Compact(names)
 }
 
-// AssocTime and QOSTime are the lines of an association and of a QOS.
+// AssocTime and QOSTime return the lines of an association and of a QOS.
 func (v *View) AssocTime(id uint32) *TimeUse { return v.assocTime.Get(id) }
 func (v *View) QOSTime(id uint32) *TimeUse   { return v.qosTime.Get(id) }
 
-// QOSUserLeft and QOSAccountLeft are TimeUse.Left of a user's jobs in a QOS that limits it, in all accounts, and of those of an account
-// itself.
+// QOSUserLeft and QOSAccountLeft return TimeUse.Left for a QOS with such limits: of a user's jobs in all accounts, and of an account's own
+// jobs.
 func (v *View) QOSUserLeft(qos uint32, user, name string, nowS int64) (n int64) {
 	for _, a := range v.Policy().UserAssocs(user) {
 		n += v.AssocTime(a.Id).left(qos, name, nowS)
@@ -114,19 +114,19 @@ func (v *View) QOSAccountLeft(qos uint32, account, name string, nowS int64) int6
 	return v.AssocTime(v.Policy().Assoc("", account, "").GetId()).left(qos, name, nowS)
 }
 
-// Past is what was used before counting began, by id and TRES; what has decayed since is less. Immutable.
+// Past is the use before counting began, by id and TRES, less its decay since. Immutable.
 type Past struct {
-	Counting   uint64 // the View.Counting that it goes with
+	Counting   uint64 // the View.Counting that it belongs to
 	Assoc, QOS map[uint32]map[string]int64
 }
 
-// Past is what was used before; nil while that is not known.
+// Past returns the use before counting began; nil while it is not known.
 func (v *View) Past() *Past { return v.past }
 
 // Counting names the beginning of counting: lines of two views with different numbers cannot be compared.
 func (v *View) Counting() uint64 { return v.counting }
 
-// AssocSpent and QOSSpent are what has been used of a TRES until now; false while it is not known.
+// AssocSpent and QOSSpent return the total use of a TRES until now; false while it is not known.
 func (v *View) AssocSpent(id uint32, name string, nowS int64) (int64, bool) {
 	if v.past == nil {
 		return 0, false
@@ -153,10 +153,10 @@ func (e PastRead) apply(tx *Tx) {
 // Attrs implements Event.
 func (e PastRead) Attrs() []any { return nil }
 
-// attemptTime is all of a record that its lines depend on.
+// attemptTime holds all values of a record that its lines depend on.
 type attemptTime struct {
 	attempt       uint32
-	begin, end    int64 // whole seconds in between, less the time of suspension; end = 0: it runs
+	begin, end    int64 // in whole seconds, without suspended time; end = 0: running
 	suspended     bool
 	limitS        int64
 	held          string // AllocTres
@@ -165,7 +165,7 @@ type attemptTime struct {
 	qos           string
 }
 
-// attemptTimeOf is the zero value where the record has no attempt that holds anything.
+// attemptTimeOf returns the zero value where the record has no attempt that holds resources.
 func attemptTimeOf(j *pb.JobRecord) (a attemptTime) {
 	if j == nil || !Active(j) || Pending(j) || j.StartNs == 0 || j.AllocTres == "" {
 		return a
@@ -184,7 +184,7 @@ func attemptTimeOf(j *pb.JobRecord) (a attemptTime) {
 	return a
 }
 
-// countTime brings the lines from one record of a job to the next; either may be nil.
+// countTime replaces one record of a job in the lines with the next; either may be nil.
 func (tx *Tx) countTime(old, fresh *pb.JobRecord) {
 	if tx.uncounted || !tx.next.Policy().Budgeted() {
 		return
@@ -198,7 +198,7 @@ func (tx *Tx) countTime(old, fresh *pb.JobRecord) {
 	if a.held == "" || b.held != "" && a.attempt == b.attempt {
 		return
 	}
-	if a.suspended = false; a.end == 0 { // it has ended: what it used stays
+	if a.suspended = false; a.end == 0 { // the attempt has ended: its use stays
 		a.end = max(tx.NowNS/1e9, a.begin)
 	}
 	if fresh != nil && fresh.Attempt == a.attempt && fresh.State.Terminal() && fresh.EndNs != 0 {
@@ -207,7 +207,7 @@ func (tx *Tx) countTime(old, fresh *pb.JobRecord) {
 	tx.addTime(&a, 1)
 }
 
-// addTime adds an attempt so many times.
+// addTime adds an attempt by times (-1 removes it).
 func (tx *Tx) addTime(a *attemptTime, by int64) {
 	held, err := tres.Parse(a.held)
 	if a.held == "" || err != nil {
@@ -232,7 +232,7 @@ func (tx *Tx) addTime(a *attemptTime, by int64) {
 	})
 }
 
-// with is t with an attempt so many times, in lines of the QOS and the factor of line.
+// with returns t with an attempt added by times, in lines of the QOS and the factor of line.
 func (t *TimeUse) with(a *attemptTime, held tres.List, line Line, by int64) *TimeUse {
 	var n TimeUse
 	if t != nil {
@@ -281,7 +281,7 @@ func (tx *Tx) putTime(t **table[TimeUse], base *table[TimeUse], id uint32, u *Ti
 	(*t).put(tx, id, u)
 }
 
-// recountTime begins to count anew.
+// recountTime restarts counting.
 func (tx *Tx) recountTime() {
 	tx.next.assocTime, tx.next.qosTime, tx.next.past, tx.next.counting = &table[TimeUse]{}, &table[TimeUse]{}, nil, tx.Seq
 	if !tx.next.Policy().Budgeted() {
@@ -293,7 +293,7 @@ func (tx *Tx) recountTime() {
 	}
 }
 
-// checkTime counts what runs anew and compares. What has ended is in no record any more.
+// checkTime counts running attempts anew and compares. Ended attempts cannot be checked: their records are gone.
 func (v *View) checkTime() (faults []error) {
 	tx := &Tx{token: new(token), next: *v}
 	tx.recountTime()
@@ -324,8 +324,8 @@ func (t *TimeUse) running() (text string) {
 	return text
 }
 
-// UsageFactor is by how much counts what the jobs of a QOS use over time; nil is none. With the flag UsageFactorSafe also what a job needs
-// counts so.
+// UsageFactor returns the factor for use over time of a QOS's jobs; a nil QOS has none. With the flag UsageFactorSafe it also applies to
+// the use that a job may still need.
 func UsageFactor(q *pb.QosRecord) (f record.Factor) {
 	for _, v := range q.GetValues() {
 		if v.Name == "UsageFactor" {
@@ -335,12 +335,12 @@ func UsageFactor(q *pb.QosRecord) (f record.Factor) {
 	return f
 }
 
-// sameFactors reports whether all QOS have the factors that they had.
+// sameFactors reports whether the factors of all QOS are unchanged.
 func (p *Policy) sameFactors(old *Policy) bool {
 	return !slices.ContainsFunc(p.qos, func(q *pb.QosRecord) bool { return UsageFactor(q) != UsageFactor(old.QOS(q.Name)) })
 }
 
-// timed are the settings of limits over time, shared those of each user or account in a QOS.
+// timed are the limits over time; shared are those for each user or account in a QOS.
 var (
 	timed  = append([]string{"GrpTRESMins", "GrpTRESRunMins", "GrpWall"}, shared...)
 	shared = []string{"MaxTRESRunMinsPerUser", "MaxTRESRunMinsPerAccount"}
@@ -349,7 +349,7 @@ var (
 // Budgeted reports whether any association or QOS has a limit over time.
 func (p *Policy) Budgeted() bool { return len(p.timedAssocs)+len(p.timedQOS) > 0 }
 
-// TimedAssocs and TimedQOS are those that have such a limit.
+// TimedAssocs and TimedQOS return the records with such a limit.
 func (p *Policy) TimedAssocs() []*pb.AssocRecord { return p.timedAssocs }
 func (p *Policy) TimedQOS() []*pb.QosRecord      { return p.timedQOS }
 
@@ -361,7 +361,7 @@ func (p *Policy) Accrues() bool { return p.accrues }
 
 var accruing = []string{"GrpJobsAccrue", "MaxJobsAccrue", "MaxJobsAccruePerUser", "MaxJobsAccruePerAccount"}
 
-// noteTimed looks for them.
+// noteTimed computes the fields for TimedAssocs, TimedQOS, Thresholds and Accrues.
 func (p *Policy) noteTimed() {
 	has := func(values []*pb.PolicyValue, any []string) bool {
 		return slices.ContainsFunc(values, func(v *pb.PolicyValue) bool { return slices.Contains(any, v.Name) })

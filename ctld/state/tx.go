@@ -7,12 +7,12 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Tx is the working state of one commit: the last View with the changes of this batch. Only the writer has one, and only one
-// at a time. Freeze turns it into the next View.
+// Tx is the working state of one commit: the last View with the changes of this batch. Only the writer has one, and only one at a time.
+// Freeze turns it into the next View.
 type Tx struct {
 	Seq   uint64
 	NowNS int64
-	// Room is how many more bytes users may store before the disk of the state is short: who commits says it.
+	// Room is the number of bytes that users may still store before the disk of the state is short. The loop sets it.
 	Room int64
 
 	base    *View
@@ -31,21 +31,21 @@ type Tx struct {
 	tokens    map[string]bool            // join tokens put or removed, by id
 	hosts     map[string]bool            // certificates of hosts put, by name
 	policy    map[string]bool            // rows of the policy put or removed, by key
-	loading   *PolicyDraft               // while rows are loaded
-	uncounted bool                       // usage is counted when all rows are loaded
-	outbox    map[Attempt]*pb.JobRecord  // attempts that accounting has still to store; nil = it has
+	loading   *PolicyDraft               // the policy while rows are loaded
+	uncounted bool                       // use is counted once all rows are loaded
+	outbox    map[Attempt]*pb.JobRecord  // attempts that accounting has still to store; nil = stored
 	stepped   map[uint32]bool            // jobs whose steps have changed
 	stepRows  map[StepKey]*pb.StepRecord // rows of steps to write; nil = delete
-	stepsKept []StepKey                  // steps that only their rows have from now on
+	stepsKept []StepKey                  // steps that only have their rows from now on
 	events    []Event
-	must      bool // something that must be recorded even on a full disk
-	roster    bool // nodes came or went, or are other ones
+	must      bool // a change that must be recorded even on a full disk
+	roster    bool // nodes were added, removed or redefined
 	structure bool // nodes, partitions or settings changed: everything has to be looked at again
 	spent     int
 }
 
-// Begin opens a transaction on a view. nowNS is the stamp of every command in the batch: the time it is, also when that is before the
-// view's (clock.go).
+// Begin opens a transaction on a view. nowNS is the time of every command in the batch: the current one, even if it precedes the view's
+// (clock.go).
 func Begin(v *View, nowNS int64) *Tx {
 	tx := &Tx{token: new(token), Seq: v.Seq + 1, NowNS: nowNS, Room: journal.Ample, base: v, next: *v, dirty: map[uint32]bool{},
 		nodes: map[string]bool{}, parts: map[string]bool{}, wake: map[string]struct{}{}}
@@ -63,17 +63,17 @@ func (tx *Tx) Emit(e Event) {
 	tx.events = append(tx.events, e)
 }
 
-// UnitsOfEvent is what an event costs: its copy of a record, the indexes, the encoded row and its part of the commit.
+// UnitsOfEvent is the cost of an event: its copy of a record, the indexes, the encoded row and its part of the commit.
 const UnitsOfEvent = 25
 
-// Spend counts work of the writer, in units of a microsecond at most: BenchmarkUnits of reactor gives 0.1 to 1.3 without the commit. What
-// a command costs is counted rather than measured, so that the same commands take the same turns everywhere.
+// Spend counts work of the writer, in units of a microsecond at most: BenchmarkUnits of reactor gives 0.1 to 1.3 without the commit. The
+// cost of a command is counted rather than measured, so that the same commands take the same turns everywhere.
 func (tx *Tx) Spend(units int) { tx.spent += units }
 
-// Spent is what this batch has cost so far.
+// Spent returns the cost of this batch so far.
 func (tx *Tx) Spent() int { return tx.spent }
 
-// Job, Node, Partition read the working state.
+// Job, Node, Partition and the like read the working state.
 func (tx *Tx) Job(id uint32) *pb.JobRecord               { return tx.next.Jobs.Get(id) }
 func (tx *Tx) Jobs() *Jobs                               { return tx.next.Jobs }
 func (tx *Tx) Node(name string) *Node                    { return tx.next.Node(name) }
@@ -92,11 +92,11 @@ func (tx *Tx) Events() []Event                           { return tx.events }
 func (tx *Tx) Reservation(name string) *pb.ReservationRecord { return tx.next.Reservation(name) }
 func (tx *Tx) Reservations() []*pb.ReservationRecord         { return tx.next.resvs }
 
-// Now is the working state as a View, for code that only reads. It must not be kept.
+// View returns the working state as a View, for code that only reads. It must not be kept.
 func (tx *Tx) View() *View { return &tx.next }
 
-// putJob stores a record. durable = false for what is only shown (a waiting reason, an expected start): it is recomputed after a
-// restart and never written.
+// putJob stores a record. durable = false for fields that are only displayed (a waiting reason, an expected start): they are recomputed
+// after a restart and never written.
 func (tx *Tx) putJob(j *pb.JobRecord, durable bool) {
 	if tx.next.Jobs == tx.base.Jobs {
 		tx.next.Jobs = tx.base.Jobs.clone()
@@ -151,18 +151,18 @@ func (tx *Tx) rememberRequest(reqID string, job uint32) {
 	}
 }
 
-// RequestMemoryNS is how long the request that made a job is remembered at least: a command that has lost its answer asks again, and
-// must not make a second job.
+// RequestMemoryNS is the least time for which the request that made a job is remembered: a command that has lost its answer sends it again,
+// and must not make a second job.
 const RequestMemoryNS = 120e9
 
-// retired is a request whose job has been forgotten before its time.
+// retired is a request whose job was forgotten early.
 type retired struct {
 	id  string
 	job uint32
 	at  int64 // when it was made
 }
 
-// retireRequest follows a job that is forgotten. What is remembered beyond that does not outlive the controller.
+// retireRequest remembers the request of a forgotten job. This memory does not outlive the controller.
 func (tx *Tx) retireRequest(j *pb.JobRecord) {
 	if j.RequestId == "" {
 		return
@@ -178,7 +178,7 @@ func (tx *Tx) retireRequest(j *pb.JobRecord) {
 	}
 }
 
-// maxRetired bounds them.
+// maxRetired bounds the number of such requests.
 const maxRetired = 1 << 16
 
 // wakeNode makes the dispatcher look at a node again.
@@ -200,11 +200,10 @@ func (tx *Tx) Durable() bool {
 		len(tx.outbox) > 0 || len(tx.stepRows) > 0 || len(tx.tokens) > 0 || len(tx.hosts) > 0 || len(tx.policy) > 0
 }
 
-// Must reports whether the batch records what has already happened (an end, a requeue): it has to be written even when the
-// disk is full, from the reserve.
+// Must reports whether the batch records facts (an end, a requeue): it has to be written even when the disk is full, from the reserve.
 func (tx *Tx) Must() bool { return tx.must }
 
-// Freeze publishes the working state: the View from now on, and what changed on the way.
+// Freeze publishes the working state: it returns the new View and the change that made it.
 func (tx *Tx) Freeze() (*View, Change) {
 	tx.measureGrouped()
 	tx.countAwaited()
@@ -241,8 +240,8 @@ func (tx *Tx) Freeze() (*View, Change) {
 	return &v, c
 }
 
-// countAwaited counts the nodes that have still to say what they did before a restore. When the last one has, jobs may start that could
-// not before.
+// countAwaited counts the nodes that have still to report what they ran before a restore. When the last one has, the jobs that waited for
+// this may start.
 func (tx *Tx) countAwaited() {
 	before := tx.base.awaited
 	if before == 0 && !tx.roster && !tx.structure {
@@ -252,19 +251,19 @@ func (tx *Tx) countAwaited() {
 	tx.roster = tx.roster || before > 0 && tx.next.awaited == 0
 }
 
-// Change says what a commit changed, for those who keep something derived from it.
+// Change describes a commit to observers that keep derived data.
 type Change struct {
 	View    *View
 	Jobs    []uint32  // ids put or deleted, ascending
 	Stored  []uint32  // those of them whose rows were written, in no order
-	Kept    []Attempt // attempts whose records are now in the outbox alone
+	Kept    []Attempt // attempts whose records are now only in the outbox
 	Stepped []uint32  // jobs whose steps changed, ascending
-	// StepsStored are the steps whose rows were written, StepsKept those that only their rows have from now on; both in no order.
+	// StepsStored are the steps whose rows were written; StepsKept are those that only have their rows from now on. Both in no order.
 	StepsStored, StepsKept []StepKey
 
 	Nodes     []string // node records put
 	Wake      []string // nodes whose orders may have changed
 	Structure bool     // nodes, partitions or settings: look at everything again
-	Roster    bool     // of these, only that nodes came, went or are other ones, which Wake names: the others are told nothing new
-	Events    []Event  // what happened, in order; not to be changed
+	Roster    bool     // nodes were added, removed or redefined, and nothing else changed: Wake names them, the other nodes get nothing new
+	Events    []Event  // in order; not to be changed
 }

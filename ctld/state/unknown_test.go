@@ -13,8 +13,8 @@ import (
 // later is a field that only a later release knows: number 20000, four bytes.
 var later = []byte{0x82, 0xe2, 0x09, 4, 'l', 'a', 't', 'e'}
 
-// TestLaterFields: what a later release has written into a row is still there when this release writes the row again: after a downgrade
-// and another upgrade nothing has gone.
+// TestLaterFields: fields that a later release wrote into a row survive when this release writes the row again, so a downgrade and another
+// upgrade lose nothing.
 func TestLaterFields(t *testing.T) {
 	keeps := func(what string, copied proto.Message) {
 		t.Helper()

@@ -11,11 +11,11 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// What jobs use is counted for each association and each QOS, where limits are enforced: a commit changes the counters of the jobs that it
-// changes, in the association's and in those of the accounts above it. They are part of the view, as the planner reads them, too, and not
-// stored: Load counts once. Check counts anew.
+// The use of resources is counted for each association and each QOS, where limits are enforced: a commit changes the counters of the jobs
+// that it changes, in the association and in those of the accounts above it. The counters are part of the view, because the planner reads
+// them too, and not stored: Load counts once. Check counts anew.
 
-// Used is what the jobs of an association or a QOS use. Immutable.
+// Used is the use by the jobs of an association or a QOS. Immutable.
 type Used struct {
 	Jobs      int64 // that hold resources
 	Submitted int64 // that are pending, running or completing; tasks of arrays count each
@@ -23,18 +23,18 @@ type Used struct {
 	QOS       []QOSUsed // of a user's association, and of the jobs of an account itself, by id
 }
 
-// QOSUsed is the part of it that is in one QOS.
+// QOSUsed is the part of an association's use that is in one QOS.
 type QOSUsed struct {
 	ID uint32
 	Used
 }
 
-// AssocUsed and QOSUsed are what the jobs of an association, and of those below it, and of a QOS use; never nil.
+// AssocUsed and QOSUsed return the use by the jobs of an association and those below it, and by the jobs of a QOS; never nil.
 func (v *View) AssocUsed(id uint32) *Used { return orNothing(v.assocUsed.Get(id)) }
 func (v *View) QOSUsed(id uint32) *Used   { return orNothing(v.qosUsed.Get(id)) }
 
-// UsedSince calls the functions for associations and QOS whose jobs use something else than in another view, or something else over time,
-// at a cost of what differs.
+// UsedSince calls the functions for associations and QOS whose use, current or over time, differs from another view's. Its cost is that of
+// the differences.
 func (v *View) UsedSince(old *View, assoc, qos func(id uint32)) {
 	v.assocUsed.differ(old.assocUsed, assoc)
 	v.qosUsed.differ(old.qosUsed, qos)
@@ -42,7 +42,7 @@ func (v *View) UsedSince(old *View, assoc, qos func(id uint32)) {
 	v.qosTime.differ(old.qosTime, qos)
 }
 
-// QOSUserUsed is what a user's jobs in a QOS use, in all accounts.
+// QOSUserUsed returns the use by a user's jobs in a QOS, in all accounts.
 func (v *View) QOSUserUsed(qos uint32, user string) *Used {
 	sum := &Used{}
 	for _, a := range v.Policy().UserAssocs(user) {
@@ -53,7 +53,7 @@ func (v *View) QOSUserUsed(qos uint32, user string) *Used {
 	return sum
 }
 
-// QOSAccountUsed is what the jobs of an account use in a QOS, without those of the accounts below it.
+// QOSAccountUsed returns the use by an account's own jobs in a QOS, without accounts below it.
 func (v *View) QOSAccountUsed(qos uint32, account string) *Used {
 	return orNothing(v.AssocUsed(v.Policy().Assoc("", account, "").GetId()).of(qos))
 }
@@ -76,7 +76,7 @@ func (u *Used) of(qos uint32) *Used {
 	return nil
 }
 
-// plus is u with so many times x in all but QOS.
+// plus returns u with x added by times, except for QOS.
 func (u *Used) plus(x *Used, by int64) *Used {
 	n := &Used{Jobs: u.Jobs + by*x.Jobs, Submitted: u.Submitted + by*x.Submitted, TRES: slices.Clone(u.TRES), QOS: u.QOS}
 	for _, it := range x.TRES {
@@ -91,7 +91,7 @@ func (u *Used) plus(x *Used, by int64) *Used {
 	return n
 }
 
-// within is u with so many times x in one QOS alone.
+// within returns u with x added by times in one QOS only.
 func (u *Used) within(qos uint32, x *Used, by int64) *Used {
 	n := *u
 	i, found := slices.BinarySearchFunc(u.QOS, qos, func(q QOSUsed, id uint32) int { return cmp.Compare(q.ID, id) })
@@ -107,12 +107,12 @@ func (u *Used) within(qos uint32, x *Used, by int64) *Used {
 	return &n
 }
 
-// AccountOf is the account of a job, as accounts are named.
+// AccountOf returns the account of a job, in lower case.
 func AccountOf(spec *pb.JobSpec) string {
 	return strings.ToLower(cmp.Or(spec.GetAccount(), RootAccount))
 }
 
-// PartitionQOS is the QOS whose limits all jobs of a partition are under, nil if there is none.
+// PartitionQOS returns the QOS whose limits apply to all jobs of a partition, nil if there is none.
 func (v *View) PartitionQOS(partition string) *pb.QosRecord {
 	if name := v.Partition(partition).GetQos(); name != "" {
 		return v.Policy().QOS(strings.ToLower(name))
@@ -120,7 +120,7 @@ func (v *View) PartitionQOS(partition string) *pb.QosRecord {
 	return nil
 }
 
-// PartitionQOSes are the ids of those of all partitions, by partition.
+// PartitionQOSes returns the ids of all partitions' QOS, by partition.
 func (v *View) PartitionQOSes() map[string]uint32 {
 	ids := map[string]uint32{}
 	for _, p := range v.parts {
@@ -131,7 +131,7 @@ func (v *View) PartitionQOSes() map[string]uint32 {
 	return ids
 }
 
-// countedIn are the QOS that what a job uses counts for: its own and that of its partition, each once; nil: none.
+// countedIn returns the QOS in which a job's use counts: its own and its partition's, each once; nil: none.
 func (v *View) countedIn(qos, partition string) (own, other *pb.QosRecord) {
 	own, other = v.Policy().QOS(strings.ToLower(qos)), v.PartitionQOS(partition)
 	if own == other {
@@ -140,7 +140,7 @@ func (v *View) countedIn(qos, partition string) (own, other *pb.QosRecord) {
 	return own, other
 }
 
-// QOSCounting calls a function for each of them.
+// QOSCounting calls a function for each QOS of countedIn.
 func (v *View) QOSCounting(qos, partition string, each func(q *pb.QosRecord)) {
 	own, other := v.countedIn(qos, partition)
 	for _, q := range []*pb.QosRecord{own, other} {
@@ -150,10 +150,10 @@ func (v *View) QOSCounting(qos, partition string, each func(q *pb.QosRecord)) {
 	}
 }
 
-// usage is what one job adds, and where.
+// usage is the use that one job adds, and its place.
 type usage struct {
 	assoc *pb.AssocRecord
-	qos   [2]uint32 // its own, and its partition's if that is another; 0: none
+	qos   [2]uint32 // its own QOS, and its partition's if that is another; 0: none
 	Used
 }
 
@@ -176,7 +176,7 @@ func (v *View) usageOf(j *pb.JobRecord) (u usage) {
 	return u
 }
 
-// Tasks is how many jobs a record stands for.
+// Tasks returns the number of jobs that a record stands for.
 func Tasks(j *pb.JobRecord) int64 {
 	if j.ArrayTasks == "" {
 		return 1
@@ -184,7 +184,7 @@ func Tasks(j *pb.JobRecord) int64 {
 	return int64(ArraySet(j).Count())
 }
 
-// HeldTRES is what a job holds, by name: of generic resources all, and those of a type.
+// HeldTRES returns the resources that a job holds, by name; a generic resource is listed in total and by type.
 func HeldTRES(j *pb.JobRecord) (l tres.List) {
 	add := func(name string, n uint64) {
 		i, found := slices.BinarySearchFunc(l, name, func(a tres.Item, name string) int { return strings.Compare(a.Name, name) })
@@ -218,7 +218,7 @@ func HeldTRES(j *pb.JobRecord) (l tres.List) {
 	return l
 }
 
-// countUse brings the counters from one record of a job to the next; either may be nil.
+// countUse replaces one record of a job in the counters with the next; either may be nil.
 func (tx *Tx) countUse(old, fresh *pb.JobRecord) {
 	if tx.uncounted || tx.next.Settings == nil || !tx.next.Settings.EnforceLimits {
 		return
@@ -251,7 +251,7 @@ func (tx *Tx) addUse(u *usage, by int64) {
 	}
 }
 
-// baseUsed is the table that the transaction began with, which is not its own to change.
+// baseUsed returns the table that the transaction began with, which it must not change.
 func (tx *Tx) baseUsed(qos bool) *table[Used] {
 	switch {
 	case tx.base == nil:
@@ -272,7 +272,7 @@ func (tx *Tx) putUsed(t **table[Used], base *table[Used], id uint32, u *Used) {
 	(*t).put(tx, id, u)
 }
 
-// recountFor counts anew where partitions have other QOS than before.
+// recountFor counts anew if the QOS of a partition has changed.
 func (tx *Tx) recountFor(before map[string]uint32) {
 	if !tx.uncounted && !maps.Equal(before, tx.next.PartitionQOSes()) {
 		tx.recount()

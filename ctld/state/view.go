@@ -11,13 +11,13 @@ import (
 // View is one consistent, immutable state. Any goroutine may read it for as long as it likes.
 type View struct {
 	Seq       uint64
-	NowNS     int64 // time of the commit that made it, by the wall clock: it may be before that of the commit before
+	NowNS     int64 // wall clock time of the commit that made it; it may precede that of the previous commit
 	ClusterID string
-	// Restored is the last commit that the newest restore took over (journal.Store), 0 where there was none: what was started up to it may
-	// have gone on, or ended, in the time that was taken back.
+	// Restored is the last commit that the newest restore took over (journal.Store), 0 without a restore: an attempt started up to it may
+	// have continued, or ended, in the time that was taken back.
 	Restored uint64
-	lost     []journal.Span // what restores have taken back, the newest last
-	awaited  int            // nodes that have not said yet what they did in the newest of these
+	lost     []journal.Span // spans of commits that restores have taken back, the newest last
+	awaited  int            // nodes that have not yet reported what they ran in the newest of these
 
 	Jobs      *Jobs
 	steps     *table[JobSteps]
@@ -27,7 +27,7 @@ type View struct {
 	partIndex map[string]int
 	partNodes map[string][]string // expanded node names of each partition
 	partGIDs  map[string][]uint32
-	gresOf    func(node string) GresConfig // of nodes that slurm.conf does not name
+	gresOf    func(node string) GresConfig // of nodes that are not in slurm.conf
 	resvs     []*pb.ReservationRecord      // by name
 	crontabs  []*pb.CrontabRecord          // by uid
 	tokens    []*pb.TokenRecord            // by id
@@ -37,45 +37,45 @@ type View struct {
 	qosUsed   *table[Used]                 // by QOS
 	assocTime *table[TimeUse]              // by association
 	qosTime   *table[TimeUse]              // by QOS
-	past      *Past                        // before these; nil: not known
-	counting  uint64                       // the commit since which they count
+	past      *Past                        // before these two; nil: not known
+	counting  uint64                       // the commit at which counting began
 	Settings  *Settings
 	NextJobID uint32
 	Default   string // default partition
 	writer    *writerIndex
 	clock     *pb.ClockRecord
-	// clockUnsaved: the record is not in the journal yet, nor are these rows that go by it; nil: it is. No batch is refused because the
-	// disk has no room for them: they go there with the next rows, which are the first to be written by that clock.
+	// clockUnsaved lists the rows that have to be written together with the record of the clock; nil: nothing to write. No batch is refused
+	// for lack of room for them: they are written with the next rows, which are the first that use that clock.
 	clockUnsaved *clockRows
-	// Layout names what requests are judged by: settings, what nodes have, partitions and reservations. Two views with the same
-	// number have the same of these; what runs, and whether nodes are up, makes no difference to it.
+	// Layout is a number for the facts by which requests are judged: settings, hardware, partitions and reservations. Two views with the
+	// same number agree on these; running jobs, and whether nodes are up, do not count.
 	Layout uint64
 	layout *layout
 
-	// Outbox are the attempts that Load found in the outbox, StepOutbox the steps; later Views have none here, a Change tells what comes
-	// into it.
+	// Outbox are the attempts that Load found in the outbox, StepOutbox the steps. Both are empty in later Views: a Change reports
+	// additions.
 	Outbox     []Attempt
 	StepOutbox []StepKey
 }
 
-// Node is a node's record and what the controller keeps beside it. Immutable like every record.
+// Node is a node's record and the controller's own data about the node. Immutable like every record.
 type Node struct {
 	*pb.NodeRecord
 	Jobs []uint32 // jobs with something left on this node, ascending
 	Held Held     // cores in use, where cores are allocated by number
-	// HeldCPUs are the CPUs that jobs hold, one that two share counted twice; AllocCpus counts it once.
+	// HeldCPUs counts the CPUs that jobs hold, a shared one for each of them; AllocCpus counts it once.
 	HeldCPUs uint32
-	// LinkUp says that a stream to the node is open, Stream which one was opened last; LinkNS when that last changed.
+	// LinkUp says that a stream to the node is open; Stream is the one opened last; LinkNS is the time of the last change.
 	LinkUp bool
 	LinkNS int64
 	Stream uint64
-	// Inv is what the node has of generic resources, by its configuration (GresConf beside Gres) and its own reports.
+	// Inv lists the node's generic resources, from its configuration (GresConf beside Gres) and its own reports.
 	Inv      *Inventory
 	GresConf GresConfig
 	Power    NodePower
 }
 
-// FromBackup tells whether a commit is one that the newest restore of a backup took over.
+// FromBackup reports whether a commit is one that the newest restore took over from its backup.
 func (v *View) FromBackup(seq uint64) bool { return v.Restored != 0 && seq <= v.Restored }
 
 // Lose notes that a restore has taken back the commits after one, up to another. The view is not published yet.
@@ -84,12 +84,12 @@ func (v *View) Lose(after, upTo uint64) {
 	v.awaited = len(v.Awaited())
 }
 
-// TakenBack tells whether a commit was one of those that a restore has taken back.
+// TakenBack reports whether a restore has taken a commit back.
 func (v *View) TakenBack(seq uint64) bool {
 	return slices.ContainsFunc(v.lost, func(s journal.Span) bool { return s.After < seq && seq <= s.UpTo })
 }
 
-// Untold is the last commit before those that were taken back and of which a node has not said what it did; ok = false: it has.
+// Untold returns the last commit before the span for which a node has not yet reported what it ran; ok = false: it has reported all.
 func (v *View) Untold(n *Node) (after uint64, ok bool) {
 	for _, s := range v.lost {
 		if s.UpTo > n.ToldSeq {
@@ -99,8 +99,8 @@ func (v *View) Untold(n *Node) (after uint64, ok bool) {
 	return 0, false
 }
 
-// Awaited are the nodes for which jobs from before a restore wait: any of them may have run in the time that was taken back. A node has to
-// say what it ran then, or an administrator that it is DOWN for good.
+// Awaited returns the nodes for which jobs from before a restore wait: any of those jobs may have run on them in the time that was taken
+// back. Either the node reports what it ran, or an administrator sets it DOWN for good.
 func (v *View) Awaited() (names []string) {
 	for _, n := range v.nodes {
 		if v.awaits(n) {
@@ -114,12 +114,12 @@ func (v *View) awaits(n *Node) bool {
 	return n.ToldSeq < v.Restored && n.State != pb.NodeState_NODE_FUTURE
 }
 
-// Uncertain tells whether a job that waits may have run in the time that a restore has taken back, so that it must not start.
+// Uncertain reports whether a pending job must not start, because it may have run in the time that a restore has taken back.
 func (v *View) Uncertain(j *pb.JobRecord) bool {
 	return v.awaited > 0 && v.FromBackup(j.MadeSeq) || j.Lost != nil
 }
 
-// UncertainReason is the reason of such a job.
+// UncertainReason is the reason of a job that is Uncertain.
 const UncertainReason = "Restored"
 
 // Node returns a node, or nil.
@@ -141,7 +141,7 @@ func (v *View) Partition(name string) *pb.PartitionRecord {
 	return nil
 }
 
-// OverTime is how long the jobs of a partition may exceed their limit, in seconds: its OverTimeLimit, or that of the cluster.
+// OverTime returns by how many seconds the jobs of a partition may exceed their limit: its OverTimeLimit, or the cluster's.
 func (v *View) OverTime(partition string) uint32 {
 	if p := v.Partition(partition); p != nil && (p.OverTimeLimitS != 0 || p.NoOverTime) {
 		return p.OverTimeLimitS

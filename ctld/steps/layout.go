@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// How tasks are distributed over nodes (srun(1), --distribution, its first part).
+// Distribution of tasks over nodes (srun(1), --distribution, its first part).
 const (
 	block  = "block"
 	cyclic = "cyclic"
 	plane  = "plane"
 )
 
-// method reads --distribution. Without one, tasks go to the nodes in blocks when there are more of them than nodes.
+// method parses --distribution. By default, tasks go to the nodes in blocks when there are more of them than nodes.
 func method(text string, nodes, tasks int) (how string, size int) {
 	first, _, _ := strings.Cut(strings.ToLower(text), ":")
 	first, _, _ = strings.Cut(first, ",")
@@ -30,11 +30,11 @@ func method(text string, nodes, tasks int) (how string, size int) {
 	return cyclic, 1
 }
 
-// spread says how many tasks each node gets; together they have room for all of them.
+// spread returns the number of tasks for each node; together they have room for all of them.
 func spread(distribution string, nodes []*node, tasks int) []int {
 	counts := make([]int, len(nodes))
 	_, size := method(distribution, len(nodes), tasks)
-	for left := tasks; left > 0; { // blocks are of the same length, too, as far as there is room
+	for left := tasks; left > 0; { // blocks also have equal lengths, as far as there is room
 		for i, n := range nodes {
 			k := min(left, size, n.fits-counts[i])
 			counts[i] += k
@@ -44,7 +44,7 @@ func spread(distribution string, nodes []*node, tasks int) []int {
 	return fill(counts)
 }
 
-// fill moves tasks to nodes that planes have not reached: none is there for nothing.
+// fill moves tasks to nodes that planes have not reached, so that no node is unused.
 func fill(counts []int) []int {
 	for i, k := range counts {
 		if k > 0 {

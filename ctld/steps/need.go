@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// readNeed is what a step asks for, in the terms of sched/sizing. That tasks may share CPUs (--overcommit) is not said there: those of a
-// step do so where there are too few, while a job with it has the CPUs of one task on each node (srun(1)). Which socket a device of the
-// job is near to has been decided with the job: devices for each socket are so many on each node.
+// readNeed converts a step's request for sched/sizing. It leaves out that tasks may share CPUs (--overcommit): those of a step share where
+// there are too few, while a job with it has the CPUs of one task on each node (srun(1)). The job's devices have been assigned to sockets
+// already: devices per socket are a number on each node.
 func readNeed(s *pb.StepSpec) (r record.Request, p *pb.Problem) {
 	r = record.Request{CPUsPerTask: int(s.CpusPerTask), TasksPerNode: int(s.NtasksPerNode), Sockets: int(s.SocketsPerNode),
 		MemNodeMiB: amountOf(s.MemPerNodeMib), MemCPUMiB: amountOf(s.MemPerCpuMib), MemGPUMiB: amountOf(s.MemPerGpuMib)}
@@ -29,15 +29,15 @@ func readNeed(s *pb.StepSpec) (r record.Request, p *pb.Problem) {
 	return r, nil
 }
 
-// amountOf is a figure of a request that may be absurd.
+// amountOf converts an amount of a request that may be absurd.
 func amountOf(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// nothing reports whether CPUs alone are asked for.
+// nothing reports whether only CPUs are requested.
 func (r *request) nothing() bool {
 	return r.req.MemNodeMiB|r.req.MemCPUMiB|r.req.MemGPUMiB == 0 && len(r.req.Gres) == 0 && !r.all
 }
 
-// use is what so many tasks with so many GPUs use of a node; memory 0 = what the job has.
+// use returns what tasks with GPUs use of a node; memory 0 = the job's.
 func (r *request) use(n *node, tasks int, gpus int64) sizing.Use {
 	u := sizing.With(&r.req, int64(tasks), gpus, int64(n.perCore)).Within(&r.req, int64(n.cpus))
 	if !r.exact {
@@ -46,7 +46,7 @@ func (r *request) use(n *node, tasks int, gpus int64) sizing.Use {
 	return u
 }
 
-// gpusOf is how many GPUs so many tasks have on a node, without those that the step asks for in all.
+// gpusOf returns the number of GPUs of tasks on a node, without those that the step requests in total.
 func (r *request) gpusOf(n *node, tasks int) int64 {
 	if r.all {
 		return int64(gpus(n.devices))
@@ -54,7 +54,7 @@ func (r *request) gpusOf(n *node, tasks int) int64 {
 	return sizing.GPUs(&r.req, int64(tasks), 0)
 }
 
-// holds reports whether a node has the memory and the devices of so many tasks.
+// holds reports whether a node has the memory and the devices for tasks.
 func (r *request) holds(n *node, tasks int) bool {
 	for i := range r.req.Gres {
 		if g := &r.req.Gres[i]; int64(count(n.devices, g)) < sizing.Devices(&r.req, g, int64(tasks), 0) {
@@ -64,7 +64,7 @@ func (r *request) holds(n *node, tasks int) bool {
 	return r.use(n, tasks, r.gpusOf(n, tasks)).MemMiB <= amountOf(n.mem)
 }
 
-// enough reports whether the chosen nodes have what the step asks for in all.
+// enough reports whether the chosen nodes have the step's total request.
 func (r *request) enough() bool {
 	r.given = r.devices()
 	for i := range r.req.Gres {
@@ -79,7 +79,7 @@ func (r *request) enough() bool {
 	return true
 }
 
-// devices are those of each chosen node that the step gets.
+// devices returns the devices of each chosen node that the step gets.
 func (r *request) devices() [][]*pb.GresDevice {
 	out, free := make([][]*pb.GresDevice, len(r.chosen)), make([][]*pb.GresDevice, len(r.chosen))
 	for i, on := range r.chosen {
@@ -100,8 +100,8 @@ func (r *request) devices() [][]*pb.GresDevice {
 	return out
 }
 
-// deal gives the nodes what the step asks for in all: each has one of it if there are enough, and the first ones have the rest. A node
-// gets no more than it has memory for.
+// deal distributes the step's total request over the nodes: one on each if there are enough, and the rest on the first ones. A node gets no
+// more than it has memory for.
 func (r *request) deal(g *record.GresRequest, out, free [][]*pb.GresDevice) {
 	left := uint64(g.Count)
 	for _, most := range []uint64{1, math.MaxUint64} {
@@ -116,17 +116,18 @@ func (r *request) deal(g *record.GresRequest, out, free [][]*pb.GresDevice) {
 	}
 }
 
-// hasMemory reports whether a chosen node has the memory that goes with so many GPUs.
+// hasMemory reports whether a chosen node has the memory that goes with that many GPUs.
 func (r *request) hasMemory(i, gpus int) bool {
 	return r.use(r.chosen[i], r.counts[i], int64(gpus)).MemMiB <= amountOf(r.chosen[i].mem)
 }
 
-// lead is what Slurm's srun says before it refuses a step that asks for generic resources that its job has not; "" when it has them.
+// lead returns the message of Slurm's srun before it refuses a step that requests generic resources which its job lacks; "" when it has
+// them.
 func (r *request) lead(j *pb.JobRecord) string {
 	for i := range r.req.Gres {
 		g := &r.req.Gres[i]
 		some, typed := false, uint64(0)
-		if g.Per == record.PerTask || g.Per == record.PerSocket { // of these it says nothing
+		if g.Per == record.PerTask || g.Per == record.PerSocket { // no message for these
 			continue
 		}
 		for _, a := range j.Alloc {
@@ -149,7 +150,7 @@ func (r *request) lead(j *pb.JobRecord) string {
 	return ""
 }
 
-// gpus is how many GPUs a list has.
+// gpus returns the number of GPUs in a list.
 func gpus(list []*pb.GresDevice) (n int) {
 	for _, d := range list {
 		if d.Name == "gpu" && d.Share == 0 {
@@ -159,7 +160,7 @@ func gpus(list []*pb.GresDevice) (n int) {
 	return n
 }
 
-// amount is how much of a resource an entry of a list stands for.
+// amount returns the amount of a resource that an entry of a list stands for.
 func amount(d *pb.GresDevice) uint64 {
 	switch {
 	case d.Count > 0:
@@ -201,7 +202,7 @@ func move(to, from []*pb.GresDevice, g *record.GresRequest, k uint64) (more, res
 	return more, rest
 }
 
-// part is so much of a resource that is counted or shared.
+// part returns k of a counted or shared resource.
 func part(d *pb.GresDevice, k uint64) *pb.GresDevice {
 	c := pb.ShallowCopy(d)
 	if d.Count > 0 {
@@ -212,7 +213,7 @@ func part(d *pb.GresDevice, k uint64) *pb.GresDevice {
 	return c
 }
 
-// without takes off what a step has.
+// without subtracts the devices of a step.
 func without(list, held []*pb.GresDevice) []*pb.GresDevice {
 	for _, h := range held {
 		var rest []*pb.GresDevice

@@ -5,7 +5,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// node is what a job has free on one of its nodes.
+// node holds the free resources of a job on one of its nodes.
 type node struct {
 	name    string
 	index   int // in the allocation
@@ -16,10 +16,10 @@ type node struct {
 	devices []*pb.GresDevice
 	whole   bool // no other step has CPUs here
 	taken   bool // other steps have devices here
-	fits    int  // tasks of the step that is asked for
+	fits    int  // tasks of the requested step
 }
 
-// nodesOf are the nodes that a step may have, with what others have taken off.
+// nodesOf returns the nodes that a step may have, less what other steps have.
 func (r *request) nodesOf(j *pb.JobRecord, others []*pb.StepRecord) []*node {
 	var list []*node
 	at := map[string]*node{}
@@ -27,7 +27,7 @@ func (r *request) nodesOf(j *pb.JobRecord, others []*pb.StepRecord) []*node {
 		if !r.allowed[a.Node] {
 			continue
 		}
-		cores, _ := state.ParseCores(a.CpuIds) // written by this program
+		cores, _ := state.ParseCores(a.CpuIds) // cannot fail: this program wrote it
 		n := &node{name: a.Node, index: i, cpus: int(a.Cpus), cores: cores, perCore: 1, mem: a.MemMib, whole: true}
 		if k := cores.Count(); k > 0 {
 			n.perCore = max(1, int(a.Cpus)/k)
@@ -48,7 +48,7 @@ func (r *request) nodesOf(j *pb.JobRecord, others []*pb.StepRecord) []*node {
 	return list
 }
 
-// occupy takes off what a step has.
+// occupy subtracts the resources of a step.
 func (n *node) occupy(s *pb.StepNode) {
 	n.whole = n.whole && s.Cpus == 0
 	n.taken = n.taken || len(s.Devices) > 0
@@ -60,7 +60,7 @@ func (n *node) occupy(s *pb.StepNode) {
 	n.devices = without(n.devices, s.Devices)
 }
 
-// take are the cores of so many CPUs, the lowest first.
+// take returns the cores for cpus CPUs, the lowest first.
 func (n *node) take(cpus int) state.Cores {
 	if n.cores == nil {
 		return nil

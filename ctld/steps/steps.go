@@ -10,22 +10,21 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// MaxTasks bounds the tasks of a step, and usualPerNode those on each node where slurm.conf does not say (MaxTasksPerNode): with
-// --overcommit CPUs do not.
+// MaxTasks bounds the tasks of a step, and usualPerNode is the default of MaxTasksPerNode: with --overcommit CPUs do not bound them.
 const (
 	MaxTasks     = 1 << 20
 	usualPerNode = 512
 )
 
-// Placement is where a step runs.
+// Placement is the placement of a step.
 type Placement struct {
 	Nodes []*pb.StepNode // in the order of SLURM_NODEID
 	Tasks uint32
 	CPUs  uint32
 }
 
-// Place finds room for a step of a job beside those that run, with at most so many tasks on a node (0: as usual). busy: not now; never: not
-// in this allocation.
+// Place finds room for a step of a job beside the running ones, with at most perNode tasks on a node (0: the default). busy: not now;
+// never: not in this allocation.
 func Place(j *pb.JobRecord, live []*pb.StepRecord, spec *pb.StepSpec, perNode uint32) (p *Placement, busy, never *pb.Problem) {
 	if perNode == 0 {
 		perNode = usualPerNode
@@ -35,7 +34,7 @@ func Place(j *pb.JobRecord, live []*pb.StepRecord, spec *pb.StepSpec, perNode ui
 		return nil, nil, never
 	}
 	empty := r.nodesOf(j, nil)
-	if r.req.TasksPerGPU > 0 && r.choose(empty) != nil { // the job has got its CPUs otherwise
+	if r.req.TasksPerGPU > 0 && r.choose(empty) != nil { // the job got its CPUs in another way
 		r.req.TasksPerGPU = 0
 	}
 	if never = r.choose(empty); never != nil {
@@ -55,10 +54,10 @@ func Place(j *pb.JobRecord, live []*pb.StepRecord, spec *pb.StepSpec, perNode ui
 	return r.shares(), nil, nil
 }
 
-// Overlaps reports whether a step is counted nowhere: it shares what it has.
+// Overlaps reports whether a step is not counted, because it shares its resources.
 func Overlaps(s *pb.StepSpec) bool { return s.GetOverlap() || s.GetInteractive() || s.GetCopy() }
 
-// request is a step that is asked for.
+// request is a requested step.
 type request struct {
 	spec    *pb.StepSpec
 	overlap bool
@@ -66,8 +65,8 @@ type request struct {
 	cpus    int // of a task
 	tasks   int // 0: as many as fit on the nodes
 	perNode int // tasks at most, 0 = no bound
-	most    int // the same, of the cluster
-	// explaining: it is a copy that only tells what another lacks
+	most    int // the cluster's limit
+	// explaining: a copy that is only used to find out what another one lacks
 	explaining bool
 
 	min     int // nodes
@@ -77,8 +76,8 @@ type request struct {
 	hosts   []string // of each task
 	req     record.Request
 	each    bool               // r.tasks are those of min nodes, and more nodes have more
-	all     bool               // of devices: those of the job
-	chosen  []*node            // by the last choose
+	all     bool               // all the job's devices
+	chosen  []*node            // by the last call of choose
 	counts  []int              // tasks of each
 	given   [][]*pb.GresDevice // and devices
 }
@@ -127,7 +126,7 @@ func newRequest(j *pb.JobRecord, spec *pb.StepSpec, most int) (*request, *pb.Pro
 		return nil, pb.NewProblem(pb.CodeNodeConfig, "%d tasks cannot run on %d nodes", r.tasks, len(r.wanted))
 	}
 	r.max = max(r.max, r.min)
-	if has := liveNodes(j); int(spec.MinNodes) > has { // in the words of srun
+	if has := liveNodes(j); int(spec.MinNodes) > has { // in srun's words
 		return nil, pb.NewProblem(pb.CodeNodeConfig, "the step requests more nodes than the job has").
 			WithLead("Only allocated %d nodes asked for %d", has, spec.MinNodes)
 	}
@@ -150,7 +149,7 @@ func liveNodes(j *pb.JobRecord) (n int) {
 	return n
 }
 
-// names reads -w, -x and -r.
+// names parses -w, -x and -r.
 func (r *request) names(j *pb.JobRecord) *pb.Problem {
 	r.allowed = make(map[string]bool, len(j.Alloc))
 	skip := int(max(0, r.spec.Relative))
@@ -163,7 +162,7 @@ func (r *request) names(j *pb.JobRecord) *pb.Problem {
 			r.allowed[a.Node] = true
 		}
 	}
-	if min := max(1, int(r.spec.MinNodes)); r.spec.Relative > 0 && len(r.allowed) < min { // in the words of srun
+	if min := max(1, int(r.spec.MinNodes)); r.spec.Relative > 0 && len(r.allowed) < min { // in srun's words
 		return pb.NewProblem(pb.CodeNodeConfig, "the job has no such nodes").
 			WithLead("--relative and --nodes option incompatible with count of allocated nodes (%d+%d>%d)", r.spec.Relative, min,
 				liveNodes(j))
@@ -195,7 +194,7 @@ func (r *request) names(j *pb.JobRecord) *pb.Problem {
 	return nil
 }
 
-// choose decides which nodes the step gets, and how many tasks each.
+// choose decides which nodes the step gets, and the number of tasks on each.
 func (r *request) choose(nodes []*node) *pb.Problem {
 	if len(r.hosts) > 0 {
 		return r.arbitrary(nodes)
@@ -231,7 +230,7 @@ func (r *request) choose(nodes []*node) *pb.Problem {
 	return r.short(nodes)
 }
 
-// short says what the nodes together have too little of.
+// short describes the resources that the nodes together lack.
 func (r *request) short(nodes []*node) *pb.Problem {
 	few := pb.NewProblem(pb.CodeTooManyCPUs, "the step needs room for %d tasks of %d CPUs", r.tasks, r.cpus)
 	if r.explaining || r.nothing() {
@@ -263,8 +262,8 @@ func (r *request) pick(must, rest []*node) bool {
 	return r.settle(list, r.tasks)
 }
 
-// pickDevices takes those nodes first that have the most of what the step asks for in all, until there is enough of it. Each has as many
-// tasks as the first would have, if the step does not say how many there are.
+// pickDevices takes first the nodes with the most of the devices that the step requests in total, until there are enough. If the step has
+// no number of tasks, each node gets as many as the first.
 func (r *request) pickDevices(must, rest []*node) bool {
 	at := slices.IndexFunc(r.req.Gres, func(g record.GresRequest) bool { return g.Per == record.PerJob })
 	if at < 0 {
@@ -292,7 +291,7 @@ func roomOf(nodes []*node) (room int) {
 	return room
 }
 
-// settle gives the step these nodes and so many tasks (0: as many as fit), if they are enough and there is a task for each of them.
+// settle gives the step these nodes and tasks tasks (0: as many as fit), if they suffice and there is a task for each of them.
 func (r *request) settle(list []*node, tasks int) bool {
 	room := roomOf(list)
 	if len(list) < r.min || room < max(tasks, 1) || tasks > 0 && tasks < len(list) {
@@ -306,7 +305,7 @@ func (r *request) settle(list []*node, tasks int) bool {
 	return r.enough()
 }
 
-// arbitrary gives each task the node that was named for it.
+// arbitrary gives each task its named node.
 func (r *request) arbitrary(nodes []*node) *pb.Problem {
 	r.chosen, r.counts = nil, nil
 	for _, name := range r.wanted {
@@ -332,16 +331,16 @@ func (r *request) arbitrary(nodes []*node) *pb.Problem {
 	return nil
 }
 
-// onlyCPUs leaves out what it asks for of memory and devices.
+// onlyCPUs removes requests for memory and devices.
 func (r *request) onlyCPUs() {
 	r.all, r.req.Gres = false, nil
 	r.noMemory()
 }
 
-// noMemory leaves out what it asks for of memory.
+// noMemory removes requests for memory.
 func (r *request) noMemory() { r.req.MemNodeMiB, r.req.MemCPUMiB, r.req.MemGPUMiB = 0, 0, 0 }
 
-// lacking says what a node has too little of.
+// lacking describes the resources that a node lacks.
 func (r *request) lacking(n *node) *pb.Problem {
 	one := *r
 	one.onlyCPUs()
@@ -354,9 +353,9 @@ func (r *request) lacking(n *node) *pb.Problem {
 	return pb.NewProblem(pb.CodeInvalidGres, "node %s lacks the generic resources that the step requests", n.name)
 }
 
-// fits is how many tasks a node can take now.
+// fits returns how many tasks a node can take now.
 func (r *request) fits(n *node) int {
-	if !r.exact && !n.whole || r.all && n.taken { // all that the job has there is wanted
+	if !r.exact && !n.whole || r.all && n.taken { // it needs everything that the job has there
 		return 0
 	}
 	cpus := n.cpus
@@ -379,7 +378,7 @@ func (r *request) fits(n *node) int {
 	return sizing.Most(0, min(fits, r.most), func(tasks int) bool { return r.holds(n, tasks) })
 }
 
-// shares are the parts of the nodes that the step gets.
+// shares returns the parts of the nodes that the step gets.
 func (r *request) shares() *Placement {
 	p := &Placement{Nodes: make([]*pb.StepNode, len(r.chosen))}
 	for i, n := range r.chosen {

@@ -248,7 +248,7 @@ func TestMoreNodesThanTheJobHas(t *testing.T) {
 	}
 }
 
-// TestLeads: what Slurm's srun says before it refuses.
+// TestLeads: the messages that Slurm's srun prints before it refuses.
 func TestLeads(t *testing.T) {
 	none := job()
 	none.Alloc = none.Alloc[:2]
@@ -269,7 +269,7 @@ func TestLeads(t *testing.T) {
 	}
 }
 
-// TestMemoryOfAllNodes: tasks that fit one by one and not together are refused with the reason, whatever it is that they lack.
+// TestMemoryOfAllNodes: tasks that fit one by one but not together are refused with the reason, whichever resource they lack.
 func TestMemoryOfAllNodes(t *testing.T) {
 	for _, spec := range []*pb.StepSpec{{NumTasks: 8, MemPerCpuMib: 400, Exact: true},
 		{NumTasks: 8, MemPerCpuMib: 400, CpusPerTask: 1, MinNodes: 3}} {
@@ -293,8 +293,8 @@ func TestTasksPerNode(t *testing.T) {
 	}
 }
 
-// TestOneReading: what is asked for of a resource in several ways is asked for once, and the finest of them counts; memory goes with the
-// GPUs that the step has, also when it asks for none and has all of them. So in Slurm 22.05.
+// TestOneReading: a resource requested in several ways counts once, in its finest form. Memory per GPU goes with the GPUs that the step
+// has, also when it asks for none and has all of them. Slurm 22.05 does the same.
 func TestOneReading(t *testing.T) {
 	for _, c := range []struct {
 		spec *pb.StepSpec
@@ -316,7 +316,7 @@ func TestOneReading(t *testing.T) {
 	}
 }
 
-// TestDevicesInAll: a step that asks for devices in all goes where they are, whatever else has more room.
+// TestDevicesInAll: a step that asks for a total of devices goes to the nodes that have them, even if others have more room.
 func TestDevicesInAll(t *testing.T) {
 	j := job()
 	j.Alloc[0].Cpus, j.Alloc[0].CpuIds = 16, "0-15"

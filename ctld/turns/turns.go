@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// turnLength is how long a call works at least before it lets others go first.
+// turnLength is the least time for which a call works before it lets others go first.
 const turnLength = time.Millisecond
 
-// ScriptPlaces is how many calls ask job_submit.lua at a time, in a process each, of which one user has all but one.
+// ScriptPlaces is the number of concurrent calls of job_submit.lua, in a process each; one user gets all but one.
 const ScriptPlaces = 3
 
 // gate gives places to calls, to users in turn.
@@ -22,12 +22,12 @@ type gate struct {
 
 	mu    sync.Mutex
 	free  int
-	busy  int // places that are taken
+	busy  int // taken places
 	users map[uint32]*reader
-	level time.Duration // what the user had had who was served last: who comes back begins there
+	level time.Duration // time used by the user served last: a returning user begins there
 }
 
-// reader is a user who waits, works, or has had more than others.
+// reader is a user with waiting or working calls, or with a debt.
 type reader struct {
 	waiting []chan struct{} // closed for the call that has got a place
 	working int
@@ -38,7 +38,7 @@ func newGate(places, most int) *gate {
 	return &gate{free: places, most: most, users: map[uint32]*reader{}}
 }
 
-// Gates are those of one controller.
+// Gates are the gates of a controller.
 type Gates struct {
 	reads, selections, scripts *gate
 }
@@ -50,13 +50,13 @@ func New() *Gates {
 		scripts: newGate(ScriptPlaces, ScriptPlaces-1)}
 }
 
-// Call is the turn of a user's call that is about to begin.
+// Call returns the turn of a user's call that is about to begin.
 func (g *Gates) Call(uid uint32) *Turn { return &Turn{gates: g, gate: g.reads, uid: uid} }
 
-// Selection is the turn of a user's call that reads the accounting database and does nothing else.
+// Selection returns the turn of a user's call that only reads the accounting database.
 func (g *Gates) Selection(uid uint32) *Turn { return &Turn{gates: g, gate: g.selections, uid: uid} }
 
-// queue asks for a place, which is there when the channel is closed.
+// queue requests a place; the channel is closed when there is one.
 func (g *gate) queue(uid uint32) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,7 +75,7 @@ func (g *gate) queue(uid uint32) <-chan struct{} {
 	return turn
 }
 
-// quit is for a call that does not wait any longer. It gives the place back if it has been given one meanwhile.
+// quit stops waiting. It returns the place if the call has got one meanwhile.
 func (g *gate) quit(uid uint32, turn <-chan struct{}) {
 	g.mu.Lock()
 	u := g.users[uid]
@@ -91,7 +91,7 @@ func (g *gate) quit(uid uint32, turn <-chan struct{}) {
 	}
 }
 
-// leave gives a place back that was used for so long.
+// leave returns a place that was used for some time.
 func (g *gate) leave(uid uint32, used time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -104,7 +104,7 @@ func (g *gate) leave(uid uint32, used time.Duration) {
 	g.forget()
 }
 
-// serve gives the free places to those who wait. The users are those of one machine, so looking at each is cheap.
+// serve gives free places to waiting calls. The users are those of one machine, so looking at each is cheap.
 func (g *gate) serve() {
 	for g.free > 0 {
 		var next *reader
@@ -126,7 +126,7 @@ func (g *gate) serve() {
 	}
 }
 
-// forget drops who has no claim and no debt.
+// forget drops users without calls and debts.
 func (g *gate) forget() {
 	idle := g.busy == 0 && g.crowd.Load() == 0
 	for uid, u := range g.users {
@@ -136,7 +136,7 @@ func (g *gate) forget() {
 	}
 }
 
-// Turn is a call's place, or its wish for one. Its call's goroutine alone uses it. The zero value is an operator's, who needs none.
+// Turn is a call's place, or its wait for one. Only the call's goroutine uses it. The zero value is an operator's, who needs none.
 type Turn struct {
 	gates *Gates
 	gate  *gate
@@ -147,10 +147,10 @@ type Turn struct {
 
 type key struct{}
 
-// With is a context of a call that has this turn.
+// With returns a context with the turn of a call.
 func With(ctx context.Context, t *Turn) context.Context { return context.WithValue(ctx, key{}, t) }
 
-// Of is that of a call; never nil.
+// Of returns the turn of a call; never nil.
 func Of(ctx context.Context) *Turn {
 	if t, ok := ctx.Value(key{}).(*Turn); ok {
 		return t
@@ -172,7 +172,7 @@ func Selection(ctx context.Context) (leave func(), err error) {
 	return t.Give, t.Take(ctx)
 }
 
-// beside is a second turn of the same user, at another gate.
+// beside returns a second turn of the same user, at another gate.
 func (t *Turn) beside(at func(*Gates) *gate) *Turn {
 	if t.gates == nil {
 		return &Turn{}
@@ -203,7 +203,7 @@ func (t *Turn) Take(ctx context.Context) error {
 	return nil
 }
 
-// Give lets others have it.
+// Give releases the place.
 func (t *Turn) Give() {
 	if t.held {
 		t.held = false

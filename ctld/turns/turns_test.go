@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTurnsAreSharedByUser: whatever the calls of users cost and whenever they come, no place is free while a call waits that could have
-// it, no more work than there are places, and users who have always something waiting have the same, but for a call each.
+// TestTurnsAreSharedByUser: for any costs and arrival times of calls, no place is free while a call waits that could have it, no more calls
+// work than there are places, and users who always have calls waiting get equal time, to within a call each.
 func TestTurnsAreSharedByUser(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const longest = 50 * time.Millisecond
@@ -76,7 +76,7 @@ func TestTurnsAreSharedByUser(t *testing.T) {
 		for uid := range greedy {
 			all = append(all, used[uint32(uid)])
 		}
-		// Of what works, nobody knows yet what it will have cost.
+		// The cost of working calls is not known yet.
 		if most, least := slices.Max(all), slices.Min(all); most-least > time.Duration(2*places)*longest {
 			t.Errorf("users who always ask have had %v", all)
 		}
@@ -90,7 +90,7 @@ func TestTurnsAreSharedByUser(t *testing.T) {
 	})
 }
 
-// TestSelectionsOfOneUser: who reads much from the accounting leaves half of the places to others.
+// TestSelectionsOfOneUser: a user with many reads of accounting leaves half of the places to others.
 func TestSelectionsOfOneUser(t *testing.T) {
 	g := newGate(4, 2)
 	got := func(c <-chan struct{}) bool {

@@ -23,14 +23,14 @@ type explainer struct {
 	fresh func() Plans
 }
 
-// Plans makes plans of other snapshots. That may change what the index and the queue say.
+// Plans makes plans of other snapshots. That may change index and queue.
 type Plans interface {
 	Plan(in *record.Snapshot) *record.Plan
 	PlanTo(in *record.Snapshot, id uint32) *record.Plan
 }
 
-// Why says why j waits in the snapshot, which the index and the queue have followed. Afterwards they may say something else.
-// fresh makes a scheduler of the same configuration that has not seen anything yet.
+// Why explains why j waits in the snapshot, which the index and the queue have followed. Afterwards they may be in another state. fresh
+// makes a new scheduler of the same configuration.
 func Why(in *record.Snapshot, j *queue.Job, ix *index.Index, pl *placement.Placer, q *queue.Queue, plans Plans,
 	fresh func() Plans) *Explanation {
 	ex := &explainer{ix: ix, pl: pl, q: q, plans: plans, fresh: fresh}
@@ -56,22 +56,21 @@ func (ex *explainer) explain(in *record.Snapshot, j *queue.Job) *Explanation {
 	if fault == "" {
 		x.Switches = ex.scattered(e)
 	}
-	if fault != "" && fault != record.ReqNodeNotAvail { // until maintenance is over, it may be that
+	if fault != "" && fault != record.ReqNodeNotAvail { // the fault may be temporary maintenance
 		x.Smaller = ex.smaller(in, e, ex.knobs(e), true)
 		return x
 	}
 	others := ex.others(e)
 	x.Ahead = ahead(e, others)
 	inTheWay, windows, knobs := ex.obstacles(in, e, others), ex.windows(e), ex.knobs(e)
-	ex.expect(in, j, x) // from here on the index and the queue may say something else
+	ex.expect(in, j, x) // from here on index and queue may be in another state
 	ex.ways(in, j.Rec.ID, inTheWay, x)
 	x.Smaller = ex.smaller(in, e, knobs, false)
 	ex.delays(in, j.Rec.ID, windows, x)
 	return x
 }
 
-// beyond says in which way e asks for more than its partition has or allows;
-// "" when it does not.
+// beyond describes how e exceeds what its partition has or allows; "" when it does not.
 func (ex *explainer) beyond(e *queue.Entry) string {
 	p, r := e.Class.Part.Rec, e.Class.Shape.Request
 	d := &e.Class.Shape.Demand
@@ -108,7 +107,7 @@ func (ex *explainer) beyond(e *queue.Entry) string {
 	return ""
 }
 
-// count is "1 node", "2 nodes".
+// count formats "1 node", "2 nodes".
 func count(n int64, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -116,7 +115,7 @@ func count(n int64, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// failing counts nodes by why the least part of the job does not fit there now, and names the reservations among the causes.
+// failing counts nodes by the reason why the least part of the job does not fit there now, and names the reservations among the causes.
 func (ex *explainer) failing(e *queue.Entry) (out []Failing, reserved []string) {
 	at, c := map[string]int{}, e.Class
 	for _, i := range c.Part.Nodes {
@@ -140,7 +139,7 @@ func (ex *explainer) failing(e *queue.Entry) (out []Failing, reserved []string) 
 	return fewer(out), slices.Compact(reserved)
 }
 
-// fewer bounds the causes that are listed.
+// fewer bounds the listed causes.
 func fewer(all []Failing) []Failing {
 	const most = 20
 	if len(all) <= most {
@@ -153,7 +152,7 @@ func fewer(all []Failing) []Failing {
 	return append(all[:most-1:most-1], rest)
 }
 
-// Causes that heldFor makes more exact.
+// Causes that heldFor refines.
 const (
 	whyReserved = "reserved"
 	whyPartOnly = "could take part of the job now"
@@ -161,7 +160,7 @@ const (
 	whyMaint    = "under maintenance"
 )
 
-// heldFor names the reservation of others that has the node, or that begins before the job may have ended there.
+// heldFor names others' reservation that has the node, or that begins before the job may have ended there.
 func (ex *explainer) heldFor(e *queue.Entry, n *node.Node, why string) (text, by string) {
 	if why != whyReserved && why != whyPartOnly && why != whyRoom && why != whyMaint {
 		return why, ""
@@ -182,8 +181,8 @@ func (ex *explainer) heldFor(e *queue.Entry, n *node.Node, why string) (text, by
 	return fmt.Sprintf("reserved (%s) before the job's time limit would end it", by), by
 }
 
-// whyNot is the first thing that keeps jobs of the class off a node now, and
-// how much of it the node has; below 0 where it is no amount.
+// whyNot returns the first cause that keeps jobs of the class off a node now, and the node's amount of the missing resource; below 0 where
+// it is no amount.
 func (ex *explainer) whyNot(c *queue.Class, n *node.Node) (string, int64) {
 	sh := c.Shape
 	if len(sh.Alts) == 0 {
@@ -220,7 +219,7 @@ func (ex *explainer) whyNot(c *queue.Class, n *node.Node) (string, int64) {
 	return ex.inTheWay(sh, n, v), -1
 }
 
-// inTheWay is what keeps a job off a node that has enough of everything free.
+// inTheWay returns the cause that keeps a job off a node where enough of everything is free.
 func (ex *explainer) inTheWay(sh *placement.Shape, n *node.Node, v *node.Need) string {
 	switch {
 	case ex.pl.OpenUntil(sh, n, v) <= ex.ix.Now:
@@ -238,7 +237,7 @@ func (ex *explainer) inTheWay(sh *placement.Shape, n *node.Node, v *node.Need) s
 	return whyPartOnly
 }
 
-// neverFits: the node is not a candidate at all.
+// neverFits explains why the node is not a candidate at all.
 func (ex *explainer) neverFits(sh *placement.Shape, n *node.Node, v *node.Need) (string, int64) {
 	if slices.Contains(sh.Request.Exclude, n.Rec.Name) {
 		return "excluded by the job", -1
@@ -264,8 +263,7 @@ func (ex *explainer) neverFits(sh *placement.Shape, n *node.Node, v *node.Need) 
 	return "too small", -1
 }
 
-// shortOf names the first resource of which free has too little, with how much
-// is wanted, and says how much there is.
+// shortOf returns the first resource that free has too little of, with the required and the free amount.
 func shortOf(v *node.Need, cfg *node.Config, free []int64) (what string, has int64) {
 	switch {
 	case free[node.DimCPU] < v.CPUUnits:
@@ -283,7 +281,7 @@ func shortOf(v *node.Need, cfg *node.Config, free []int64) (what string, has int
 	return "", -1
 }
 
-// whole is how many whole devices are free; below 0 where parts of devices are asked for.
+// whole returns how many whole devices are free; below 0 where parts of devices are requested.
 func whole(g *node.GresNeed, cfg *node.Config, free []int64) (n int64) {
 	if g.Shares > 0 || len(g.Cuts) > 0 {
 		return -1
@@ -294,11 +292,11 @@ func whole(g *node.GresNeed, cfg *node.Config, free []int64) (n int64) {
 	return n
 }
 
-// explainBudget is how many questions of (job, node) an answer is worth: about a second.
+// explainBudget is the number of (job, node) questions that an answer may cost: about a second.
 const explainBudget = 3_000_000
 
-// planTo is the expected start of a job and where it is, as a plan says in which every job is promised one: Now where it would start at
-// once, Forever where nothing can be said.
+// planTo returns the expected start of a job and its nodes, from a plan in which every job is promised a start: Now if it would start at
+// once, Forever if unknown.
 func (ex *explainer) planTo(in *record.Snapshot, id uint32) (start int64, where []string, truncated bool) {
 	bounded := *in
 	bounded.Budget = cmp.Or(in.Budget, explainBudget)
@@ -329,7 +327,7 @@ func (ex *explainer) expect(in *record.Snapshot, j *queue.Job, x *Explanation) {
 	x.TooFar = truncated && x.Start == record.Forever
 }
 
-// shortLicenses says which licenses of sh are not free now.
+// shortLicenses lists the licenses of sh that are not free now.
 func (ex *explainer) shortLicenses(sh *placement.Shape) (short []string) {
 	if sh.Lic == nil {
 		return nil
@@ -343,7 +341,7 @@ func (ex *explainer) shortLicenses(sh *placement.Shape) (short []string) {
 	return short
 }
 
-// scattered says so when enough nodes could take a part of the job now and it is their switches that keep it from starting.
+// scattered explains that enough nodes could take a part of the job now, but their switches keep it from starting.
 func (ex *explainer) scattered(e *queue.Entry) string {
 	sh := e.Class.Shape
 	if ex.ix.Switches == 0 || len(sh.Alts) == 0 {

@@ -9,46 +9,40 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Explanation says in words why a pending job waits.
+// Explanation explains in words why a pending job waits.
 type Explanation struct {
 	Reason record.Reason
-	// Partition is what the job asks for beyond what the partition has or
-	// allows; Nodes then says nothing.
+	// Partition describes how the job exceeds what the partition has or allows; Nodes is then empty.
 	Partition string
-	// Nodes counts the partition's nodes by the first thing that keeps the job
-	// off each, most frequent first.
+	// Nodes counts the partition's nodes by the first cause that keeps the job off each, most frequent first.
 	Nodes []Failing
-	// Switches is how the nodes that could take a part of the job now are
-	// connected, where that is what keeps it from starting; else "".
+	// Switches describes the connection of the nodes that could take a part of the job now, if it keeps the job from starting; else "".
 	Switches string
-	// Licenses says which of the job's licenses are not free now, with how many are.
+	// Licenses lists the job's licenses that are not free now, with the free numbers.
 	Licenses []string
-	// Reserved are the reservations of others that keep it off nodes, by name.
+	// Reserved names others' reservations that keep the job off nodes.
 	Reserved []string
-	// Start and Where are the expected start and nodes; Start is 0 when the
-	// job would start now, Forever when nothing can be said.
+	// Start and Where are the expected start and nodes; Start is 0 when the job would start now, Forever when unknown.
 	Start int64
 	Where []string
-	// TooFar: so many come before the job that it was not worked out when it
-	// starts.
+	// TooFar: too many jobs come before this one to compute its start.
 	TooFar bool
-	// Ahead are the jobs that stand before it in the queue of its partition.
+	// Ahead are the jobs before it in the queue of its partition.
 	Ahead []uint32
-	// Delays are reservations of others that move the expected start.
+	// Delays are others' reservations that delay the expected start.
 	Delays []Delay
-	// Ways are which other jobs would have to go for the job to start now.
+	// Ways are sets of other jobs without which the job would start now.
 	Ways []Way
-	// Smaller are changes to the request with each of which the job would start if it were submitted now or a minute later, as options of
-	// sbatch, and whether beside this job or in place of it.
+	// Smaller are changes to the request, as options of sbatch. With each of them the job would start if it were submitted now or a minute
+	// later, beside this job or in place of it, as the text says.
 	Smaller []string
 }
 
-// Failing is a number of nodes and what keeps the job off them.
+// Failing is a number of nodes and the cause that keeps the job off them.
 type Failing struct {
 	Nodes int
 	Why   string
-	// Most is how much the best of these nodes has of what they are short of;
-	// below 0 where that is no amount.
+	// Most is the largest amount of the missing resource on these nodes; below 0 where it is no amount.
 	Most int64
 }
 
@@ -60,12 +54,12 @@ func (f Failing) String() string {
 	return fmt.Sprintf("%s (at most %d)", text, f.Most)
 }
 
-// String is the explanation with jobs named by their ids.
+// String returns the explanation with jobs named by their ids.
 func (x *Explanation) String() string {
 	return x.Text(func(id uint32) string { return fmt.Sprint(id) })
 }
 
-// Text is the explanation as `sluice explain` prints it, a line for each point.
+// Text returns the explanation as `sluice explain` prints it, a line for each point.
 func (x *Explanation) Text(name func(id uint32) string) string {
 	var b strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -114,7 +108,7 @@ func (d Delay) String() string {
 	return what + " by " + timespec.Clock(d.ByS)
 }
 
-// text is a clause: "job 1 or 2 ended", "jobs 1 and 2 ended and waiting job 3 were cancelled".
+// text formats a clause: "job 1 or 2 ended", "jobs 1 and 2 ended and waiting job 3 were cancelled".
 func (w *Way) text(name func(uint32) string) string {
 	join := "and"
 	if w.Any {
@@ -134,7 +128,7 @@ func (w *Way) text(name func(uint32) string) string {
 	return strings.Join(clauses, " and ")
 }
 
-// jobs is "job 1", "job 1 or 2", "jobs 1, 2 and 3".
+// jobs formats "job 1", "job 1 or 2", "jobs 1, 2 and 3".
 func jobs(ids []uint32, join string, name func(uint32) string) string {
 	const most = 20
 	word := "jobs "

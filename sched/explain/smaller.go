@@ -11,31 +11,30 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// trial asks the scheduler, of a copy of a job that wants less, whether it
-// would start at once if it were submitted, now or a little later. What it says is true, because
-// plans say it; plans that differ in one job cost little.
+// trial asks the scheduler whether a copy of a job with a smaller request would start at once if it were submitted, now or a little later.
+// The answer is exact, because it is a plan; plans that differ in one job are cheap.
 type trial struct {
 	at     [2]moment
 	others []*record.Job
-	rec    record.Job // what would be submitted
+	rec    record.Job // the record to submit
 }
 
-// moment is when a trial is made. Each has a scheduler of its own, because going back in time makes one start over.
+// moment is the time of a trial. Each has a scheduler of its own, because a scheduler starts over when time goes back.
 type moment struct {
 	plans Plans
 	in    record.Snapshot
 }
 
-// marginS is how much later the changed job may be submitted and still start, in seconds: users type. Nothing that ends until then has
-// ended in the trial.
+// marginS is the time in seconds by which the changed job may be submitted later and still start: users type. Jobs that end within it have
+// not ended in the trial.
 const marginS = 60
 
-// change is a change to what is submitted.
+// change modifies the submitted record.
 type change func(*record.Job, *record.Request)
 
 func nothing(*record.Job, *record.Request) {}
 
-// newTrial is for a copy of j, submitted in its place or in addition to it.
+// newTrial makes a trial with a copy of j, submitted in its place or in addition to it.
 func (ex *explainer) newTrial(in *record.Snapshot, j *queue.Job, later Plans, instead bool) *trial {
 	t := &trial{at: [2]moment{{ex.plans, *in}, {later, *in}}, rec: *j.Rec}
 	t.at[0].in.Resume, t.at[1].in.Resume = record.Cursor{}, record.Cursor{}
@@ -68,15 +67,14 @@ func (t *trial) starts(to change) bool {
 	return true
 }
 
-// knob is one thing that a job may ask less of.
+// knob is a quantity that a job may request less of.
 type knob struct {
-	from int64 // what it asks for
+	from int64 // requested amount
 	set  func(j *record.Job, r *record.Request, v int64)
 	say  func(v int64) string
 }
 
-// most is the most below k.from with which the job starts, besides what is
-// already changed; 0 when it does not start with low.
+// most returns the largest value below k.from with which the job starts, given the changes already made; 0 when it does not start with low.
 func (t *trial) most(k *knob, low int64, already change) int64 {
 	ok := func(v int64) bool {
 		return t.starts(func(j *record.Job, r *record.Request) {
@@ -98,17 +96,17 @@ func (t *trial) most(k *knob, low int64, already change) int64 {
 	return low
 }
 
-// smaller lists changes to e's request with each of which it would start now:
-// one thing less, or, where none of that is enough, less of several.
+// smaller lists changes to e's request, each of which would let it start now: less of one quantity, or, if none of these is enough, of
+// several.
 func (ex *explainer) smaller(in *record.Snapshot, e *queue.Entry, knobs []knob, faulty bool) (out []string) {
 	later := ex.fresh()
 	beside, instead := ex.newTrial(in, e.Job, later, false), ex.newTrial(in, e.Job, later, true)
 	trials := []*trial{beside, instead}
 	if faulty {
-		trials = trials[1:] // as it is it would only be left behind
+		trials = trials[1:] // the faulty job would only be left in the queue
 	}
 	if beside.starts(nothing) || instead.starts(nothing) {
-		return nil // nothing has to be changed
+		return nil // no change needed
 	}
 	for _, several := range []bool{false, true} {
 		for _, t := range trials {
@@ -129,7 +127,7 @@ func (ex *explainer) smaller(in *record.Snapshot, e *queue.Entry, knobs []knob, 
 	return nil
 }
 
-// whereOf says whether the changed job is one more, and that of an array it is a single task.
+// whereOf says whether the changed job is an additional one, and that for an array it is a single task.
 func whereOf(j *record.Job, instead bool) string {
 	switch {
 	case instead && j.Array != nil:
@@ -142,13 +140,13 @@ func whereOf(j *record.Job, instead bool) string {
 	return ", beside this job"
 }
 
-// option is a change, and how it is said.
+// option is a change and its text.
 type option struct {
 	text string
 	change
 }
 
-// changes are those of one thing each.
+// changes returns changes of a single quantity each.
 func (t *trial) changes(knobs []knob, r *record.Request) (out []option) {
 	for i := range knobs {
 		k := &knobs[i]
@@ -165,8 +163,8 @@ func (t *trial) changes(knobs []knob, r *record.Request) (out []option) {
 	return out
 }
 
-// combined takes the least of everything and, one after the other, as much of
-// each as still starts; nothing when not even the least does.
+// combined starts from the least of every quantity and raises one after the other as far as the job still starts; it returns nothing when
+// not even the least starts.
 func (t *trial) combined(knobs []knob) []option {
 	values := make([]int64, len(knobs))
 	for i := range values {
@@ -189,7 +187,7 @@ func (t *trial) combined(knobs []knob) []option {
 			values[i] = max(1, t.most(&knobs[i], 1, others(i)))
 		}
 	}
-	for again := true; again; { // with what has been lowered since, more of the first may do
+	for again := true; again; { // after the others were lowered, more of the first may do
 		again = false
 		for i := range knobs {
 			if more := t.most(&knobs[i], values[i]+1, others(i)); more > 0 {
@@ -209,7 +207,7 @@ func (t *trial) combined(knobs []knob) []option {
 	return []option{{"with " + strings.Join(words, " "), others(-1)}}
 }
 
-// knobs are what e asks for more than one of.
+// knobs returns the quantities of e's request that might be reduced.
 func (ex *explainer) knobs(e *queue.Entry) []knob {
 	r := e.Class.Shape.Request
 	const year = 365 * 24 * 60
@@ -249,7 +247,7 @@ func (ex *explainer) knobs(e *queue.Entry) []knob {
 	return slices.DeleteFunc(out, func(k knob) bool { return k.from <= 1 })
 }
 
-// gresOption is how v of the resource are asked for.
+// gresOption formats a request for v of the resource.
 func gresOption(g *record.GresRequest, v int64) string {
 	name, typed := g.Name, ""
 	if g.Type != "" {
@@ -266,7 +264,7 @@ func gresOption(g *record.GresRequest, v int64) string {
 	return fmt.Sprintf("--gpus=%s%d", typed, v)
 }
 
-// sizeKnobs are nodes, with their tasks, or tasks, and CPUs.
+// sizeKnobs returns the knobs for nodes, with their tasks, or tasks, and CPUs.
 func sizeKnobs(r *record.Request) []knob {
 	d := sizing.WorkOut(r)
 	var out []knob
@@ -318,7 +316,7 @@ func sizeKnobs(r *record.Request) []knob {
 	)
 }
 
-// waiver is a condition that a job may do without.
+// waiver is a condition that a job may give up.
 type waiver struct {
 	option string
 	drop   func(*record.Request)

@@ -8,11 +8,12 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Way is what would have to go for the job to start now. A plan without it starts the job, and with any part of it does not.
+// Way is a set of jobs without which the job would start now. A plan without the whole set starts the job, and a plan with any of them does
+// not.
 type Way struct {
 	Runs    []uint32 // running jobs that would have to end
-	Waiting []uint32 // jobs that wait as well and would have to be cancelled
-	Any     bool     // one of them is enough; else it takes all
+	Waiting []uint32 // pending jobs that would have to be cancelled
+	Any     bool     // one of them suffices; else all are needed
 }
 
 // obstacle is a job that may be in the way.
@@ -21,8 +22,8 @@ type obstacle struct {
 	id      uint32
 }
 
-// obstacles are the jobs that may be in the way of another: those that run on nodes of its partition or hold licenses that it wants, the
-// first to end first, and those that stand before it in any queue.
+// obstacles are the jobs that may be in the way of another: those that run on nodes of its partition or hold licenses that it needs, the
+// first to end first, and those before it in any queue.
 type obstacles struct {
 	runs    []*record.Run
 	waiting []obstacle
@@ -49,7 +50,7 @@ func (ex *explainer) obstacles(in *record.Snapshot, e *queue.Entry, others []*qu
 	return o
 }
 
-// others are the other jobs of the queue, each by the entry that speaks for it, in order.
+// others returns the other jobs of the queue by their primary entries, in order.
 func (ex *explainer) others(e *queue.Entry) (out []*queue.Entry) {
 	for _, j := range ex.q.Jobs.Vals {
 		if j != e.Job && j.Wait.Code == "" {
@@ -60,7 +61,7 @@ func (ex *explainer) others(e *queue.Entry) (out []*queue.Entry) {
 	return out
 }
 
-// ahead are those of the others that stand before e in the queue of its partition.
+// ahead returns those of the others that come before e in the queue of its partition.
 func ahead(e *queue.Entry, others []*queue.Entry) (ids []uint32) {
 	for _, w := range others {
 		if slices.ContainsFunc(w.Job.Entries, func(o *queue.Entry) bool {
@@ -72,7 +73,7 @@ func ahead(e *queue.Entry, others []*queue.Entry) (ids []uint32) {
 	return ids
 }
 
-// search looks for what is in the way of a job, by plans of snapshots without some of the jobs.
+// search looks for the jobs that are in the way of a job, with plans of snapshots without some of the jobs.
 type search struct {
 	plans Plans
 	in    *record.Snapshot
@@ -81,18 +82,18 @@ type search struct {
 }
 
 const (
-	// mostNeeded bounds what a Way names: more than that nobody reads.
+	// mostNeeded bounds the jobs in a Way: nobody reads more.
 	mostNeeded = 16
-	// mostEqual bounds how many jobs are tried in the place of a single one.
+	// mostEqual bounds the jobs that are tried in place of a single one.
 	mostEqual = 32
-	// mostAhead bounds the jobs that may stand before one of which this is worked out: behind more of them nobody waits for a single one,
-	// and a plan without much of what runs starts too many of them.
+	// mostAhead bounds the jobs ahead for which ways are computed: behind more of them no single job matters, and a plan without many
+	// running jobs starts too many of them.
 	mostAhead = 200
-	// mostRuns bounds the running jobs that are looked at.
+	// mostRuns bounds the running jobs that are considered.
 	mostRuns = 1000
 )
 
-// ways fills in what would have to go for the job to start now: running jobs, jobs that wait, or, where neither is enough, both.
+// ways fills in the sets of jobs without which the job would start now: running jobs, pending jobs, or, where neither is enough, both.
 func (ex *explainer) ways(in *record.Snapshot, id uint32, o obstacles, x *Explanation) {
 	s := &search{ex.plans, in, id, explainBudget}
 	if len(o.waiting) > mostAhead || s.starts() {
@@ -115,7 +116,7 @@ func (ex *explainer) ways(in *record.Snapshot, id uint32, o obstacles, x *Explan
 	}
 }
 
-// running are the running jobs in the way: those that end before the expected start on the nodes that are expected, and all, these first.
+// running returns the running jobs in the way: those that end before the expected start on the expected nodes, and all, with these first.
 func (o *obstacles) running(x *Explanation) (soon, all []obstacle) {
 	var later []obstacle
 	for _, r := range o.runs {
@@ -131,7 +132,7 @@ func (o *obstacles) running(x *Explanation) (soon, all []obstacle) {
 	return soon[:min(len(soon), mostRuns)], all[:min(len(all), mostRuns)]
 }
 
-// unique leaves out tasks of an array that is there already.
+// unique drops repeated tasks of an array.
 func unique(all []obstacle) (out []obstacle) {
 	seen := map[obstacle]bool{}
 	for _, o := range all {
@@ -160,7 +161,7 @@ func (s *search) starts(without ...obstacle) bool {
 	return slices.ContainsFunc(plan.Start, func(st record.Start) bool { return st.Job.ID == s.id })
 }
 
-// way is what need says, with those of a list that would do in the place of a single job.
+// way makes a Way from need, with jobs of a list that would do in place of a single job.
 func (s *search) way(need, list []obstacle) *Way {
 	if len(need) == 0 {
 		return nil
@@ -185,9 +186,9 @@ func (s *search) way(need, list []obstacle) *Way {
 	return w
 }
 
-// smallest finds jobs of the list without which the job starts, and none of which could stay; nil when there are none, or too many. Those
-// that come first in the list are preferred: the last job of the shortest part of the list that is enough has to go; then what is before it
-// is searched in the same way.
+// smallest returns a minimal set of jobs of the list without which the job starts; nil if there is none, or it is too large. Jobs at the
+// front of the list are preferred: the last job of the shortest sufficient prefix is needed; then the part before it is searched in the
+// same way.
 func (s *search) smallest(list []obstacle) (need []obstacle) {
 	if len(list) == 0 || !s.starts(list...) {
 		return nil
@@ -214,21 +215,21 @@ func (s *search) smallest(list []obstacle) (need []obstacle) {
 		}
 	}
 	if s.left <= 0 {
-		return nil // not all of this has been looked at
+		return nil // the search is incomplete
 	}
 	return need
 }
 
-// Delay is reservations of others without which the job would be expected to start earlier.
+// Delay is a set of others' reservations without which the job would be expected to start earlier.
 type Delay struct {
 	Reservations []string
-	ByS          int64 // seconds; Forever where it is not expected to start at all
+	ByS          int64 // seconds; Forever when it is not expected to start at all
 }
 
-// mostReservations bounds how many are looked at one by one.
+// mostReservations bounds the reservations that are examined one by one.
 const mostReservations = 8
 
-// windows are the reservations of others on nodes of the partition that are not over, by name.
+// windows returns others' reservations on nodes of the partition that are not over, by name.
 func (ex *explainer) windows(e *queue.Entry) (names []string) {
 	for _, i := range e.Class.Part.Nodes {
 		for _, w := range ex.ix.Nodes.Vals[i].Reserved() {
@@ -241,7 +242,7 @@ func (ex *explainer) windows(e *queue.Entry) (names []string) {
 	return slices.Compact(names)
 }
 
-// delays fills in which reservations move the expected start: each that does so alone, or all of them together.
+// delays fills in the reservations that delay the expected start: each that does so alone, or all of them together.
 func (ex *explainer) delays(in *record.Snapshot, id uint32, names []string, x *Explanation) {
 	if x.Start == 0 || x.TooFar || len(names) == 0 {
 		return
@@ -271,7 +272,7 @@ func (ex *explainer) delays(in *record.Snapshot, id uint32, names []string, x *E
 	x.Reserved = slices.Compact(x.Reserved)
 }
 
-// unreserved is a snapshot without some reservations, and without the maintenance that is on for them.
+// unreserved returns a snapshot without some reservations, and without the maintenance that is on for them.
 func unreserved(in *record.Snapshot, gone []string) *record.Snapshot {
 	out := *in
 	out.Reservations, out.Nodes = nil, slices.Clone(in.Nodes)

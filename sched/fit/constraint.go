@@ -1,5 +1,4 @@
-// Package fit evaluates properties of a node that do not depend on what is free: feature expressions, and their
-// explanation.
+// Package fit evaluates static properties of a node: feature expressions, and their explanation.
 package fit
 
 import (
@@ -24,7 +23,7 @@ type Constraint struct {
 
 // Alternative is one way to satisfy a Constraint.
 type Alternative struct {
-	Each   *Expr // every node satisfies it; nil: anything does
+	Each   *Expr // every node satisfies it; nil: any node
 	Counts []Count
 }
 
@@ -98,8 +97,7 @@ func (e *Expr) Names() []string {
 	return out
 }
 
-// ParseConstraint reads a constraint. The empty string is satisfied by all.
-// "&" binds tighter than "|"; a comma is an "&".
+// ParseConstraint parses a constraint. Every node satisfies the empty string. "&" binds tighter than "|"; a comma is an "&".
 func ParseConstraint(s string) (*Constraint, error) {
 	if s == "" {
 		return &Constraint{Alternatives: []Alternative{{}}}, nil
@@ -217,7 +215,7 @@ func (p *parser) group(depth int, open byte) (*node, error) {
 		return nil, p.fault("%q has no matching %q", string(rune(open)), string(rune(closing)))
 	}
 	p.pos++
-	if inner.count > 0 || inner.bracket { // keep it apart from a count of its own
+	if inner.count > 0 || inner.bracket { // keep it separate from a count of its own
 		inner = &node{parts: []*node{inner}}
 	}
 	if open == '[' {
@@ -273,7 +271,7 @@ func (p *parser) flatten(n *node) (*Constraint, error) {
 	return &Constraint{Alternatives: alts}, nil
 }
 
-// conjuncts are the parts that must all hold.
+// conjuncts returns the parts that must all hold.
 func conjuncts(n *node) []*node {
 	if n.count > 0 || n.name != "" || n.any || n.bracket && hasOr(n) {
 		return []*node{n}
@@ -310,7 +308,7 @@ func (p *parser) options(n *node) ([]Alternative, error) {
 	return []Alternative{{Each: e}}, nil
 }
 
-// expr is n as a predicate over one node: no counts or brackets inside.
+// expr converts n to a predicate over one node: no counts or brackets inside.
 func (p *parser) expr(n *node) (*Expr, error) {
 	if n.count > 0 || n.bracket {
 		return nil, fmt.Errorf("cannot read constraint %q: a count or bracket cannot stand inside \"|\" or \"()\"", p.text)

@@ -7,10 +7,10 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Nodes that cannot be had before a known moment (record.Node.AwayUntil) have nothing free until then, so that what is planned on them
-// begins then. One that is late has nothing for another second: nobody may be promised it now.
+// Nodes that are unavailable until a known time (record.Node.AwayUntil) have nothing free until then, so that plans for them begin then. A
+// node that is late is unavailable for another second at a time, so that nothing is promised on it now.
 
-// keepAway takes from a node what is free on it before it can be had, as its record says, and gives back what was taken for longer.
+// keepAway takes everything free on a node until its record says that it is available, and gives back what was taken for longer.
 func (ix *Index) keepAway(n *node.Node) {
 	until := int64(0)
 	if n.Rec.AwayUntil > 0 && n.Rec.State == record.NodeUsable {
@@ -34,7 +34,7 @@ func (ix *Index) keepAway(n *node.Node) {
 	}
 }
 
-// extendAway keeps those away that should be there and are not.
+// extendAway extends the absence of nodes that are late.
 func (ix *Index) extendAway() {
 	for _, n := range ix.away {
 		if n.Away <= ix.Now {

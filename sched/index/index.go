@@ -8,13 +8,13 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Index mirrors the cluster as the last snapshot had it: nodes with what is free on them over time, partitions, reservations, licenses
-// and what runs. A pass adds its starts and promises to it, and removes them when it ends.
+// Index mirrors the cluster of the last snapshot: nodes with their free resources over time, partitions, reservations, licenses and running
+// jobs. A pass adds its starts and promises to it, and removes them when it ends.
 type Index struct {
 	params *record.Params
 
 	Now          int64
-	Nodes        Table[record.Node, *node.Node] // vals by name, then the parts of nodes that reservations set aside
+	Nodes        Table[record.Node, *node.Node] // vals by name, followed by the parts of nodes that reservations set aside
 	Runs         Table[record.Run, *node.Run]
 	ends         runHeap
 	Parts        []*Partition // by name; nil: nothing has been read yet
@@ -28,16 +28,16 @@ type Index struct {
 	Epoch    uint64 // of node states, partitions and reservations, for faults
 	byName   map[string]int32
 	configs  map[string]*node.Config
-	capped   []*Partition // those that limit CPUs per node
+	capped   []*Partition // partitions that limit CPUs per node
 	LowTier  uint16       // lowest tier of a partition
-	Scale    int64        // units of a CPU: see shareScale
-	Switches int          // 0: not known
-	away     []*node.Node // those that cannot be had before a known moment
+	Scale    int64        // units per CPU: see shareScale
+	Switches int          // 0: unknown
+	away     []*node.Node // nodes that are unavailable until a known time
 
-	ByUser bool // somebody shares nodes with no other user: users have to be told apart
-	redo   bool // byUser has come to be true: what was indexed before is of no use
+	ByUser bool // some jobs share nodes with no other user: users have to be distinguished
+	redo   bool // ByUser was set: the index so far is useless
 
-	// the nodes that changed, in order, and how many entries before them have been forgotten
+	// the nodes that changed, in order, and the number of earlier entries that were dropped
 	log     []int32
 	logBase int
 }
@@ -46,16 +46,16 @@ type Index struct {
 type Partition struct {
 	Rec   *record.Partition
 	Index int32
-	Cap   int // place in index.capped plus one; 0: no limit of CPUs per node
+	Cap   int // index in Index.capped plus one; 0: no limit of CPUs per node
 	Nodes []int32
 }
 
-// New returns an empty Index; byUser: users have to be told apart.
+// New returns an empty Index; byUser: users have to be distinguished.
 func New(params *record.Params, byUser bool) *Index {
 	return &Index{params: params, ByUser: byUser, byName: map[string]int32{}, configs: map[string]*node.Config{}}
 }
 
-// Follow makes the index say what the snapshot says, and returns how many records differed.
+// Follow brings the index up to the snapshot, and returns how many records differed.
 func (ix *Index) Follow(in *record.Snapshot) int {
 	last, changed := ix.Now, 0
 	ix.Now = in.Now
@@ -66,7 +66,7 @@ func (ix *Index) Follow(in *record.Snapshot) int {
 	} else {
 		changed += ix.nodeStates(in.Nodes)
 	}
-	for _, n := range ix.Nodes.Vals { // however the scheduler came here, what holds first holds now
+	for _, n := range ix.Nodes.Vals { // the profiles begin now, whatever the path here
 		n.Prof.Advance(ix.Now)
 	}
 	ix.Licenses.Prof.Advance(ix.Now)
@@ -80,13 +80,13 @@ func (ix *Index) Follow(in *record.Snapshot) int {
 	return changed
 }
 
-// Empty: nothing has been read yet.
+// Empty reports whether nothing has been read yet.
 func (ix *Index) Empty() bool { return ix.Parts == nil }
 
-// Stale: users have to be told apart from now on, so that what was made of the index before is of no use.
+// Stale reports whether users have to be distinguished from now on, so that everything derived from the index is useless.
 func (ix *Index) Stale() bool { return ix.redo }
 
-// Restructured reports whether the index has to be built anew: more than the state of nodes and what runs differs.
+// Restructured reports whether the index has to be built anew: something other than running jobs and the state of nodes differs.
 func (ix *Index) Restructured(in *record.Snapshot) bool {
 	return !slices.Equal(ix.partRecs, in.Partitions) || !slices.Equal(ix.resvRecs, in.Reservations) ||
 		!slices.Equal(ix.licRecs, in.Licenses) || !slices.Equal(ix.QOS, in.QOS) || ix.nodesReplaced(in.Nodes)
@@ -119,13 +119,13 @@ func (ix *Index) build(in *record.Snapshot) {
 	}
 	ix.buildReservations(in.Reservations)
 	for i := range in.Nodes {
-		ix.keepAway(ix.Nodes.Vals[i]) // with the parts that reservations have of it
+		ix.keepAway(ix.Nodes.Vals[i]) // including the parts that reservations have of it
 	}
 	ix.Licenses = newLicenses(in.Licenses, ix.Reservations)
 	ix.Epoch++
 }
 
-// Partition is the partition of a name; nil when there is none.
+// Partition returns a partition by name; nil when there is none.
 func (ix *Index) Partition(name string) *Partition {
 	i, ok := slices.BinarySearchFunc(ix.Parts, name, func(p *Partition, name string) int { return strings.Compare(p.Rec.Name, name) })
 	if !ok {
@@ -134,14 +134,14 @@ func (ix *Index) Partition(name string) *Partition {
 	return ix.Parts[i]
 }
 
-// NoteUser notices that users have to be told apart.
+// NoteUser notices a request that makes users differ for the scheduler.
 func (ix *Index) NoteUser(r *record.Request) {
 	if r != nil && r.ExclusiveUser && !ix.ByUser {
 		ix.ByUser, ix.redo = true, true
 	}
 }
 
-// Promise takes use from a node for a promise, and release gives it back.
+// Promise takes use from a node for a promise; Release gives it back.
 func (ix *Index) Promise(n *node.Node, from, to int64, use []int64) {
 	n.Prof.Use(from, to, use)
 	n.Planned++
@@ -155,11 +155,11 @@ func (ix *Index) Release(n *node.Node, from, to int64, use []int64) {
 	ix.touch(n)
 }
 
-// Renew begins a new epoch: what was found to be a fault may be none any more.
+// Renew begins a new epoch: faults have to be found anew.
 func (ix *Index) Renew() { ix.Epoch++ }
 
-// ChangedSince are the numbers of the nodes that have changed since a place in the log, some more than once, and the end of the log;
-// false when it does not reach back so far.
+// ChangedSince returns the numbers of the nodes that have changed since a position in the log, possibly repeated, and the end of the log;
+// false when the log does not reach back that far.
 func (ix *Index) ChangedSince(at int) (nodes []int32, end int, known bool) {
 	end = ix.logBase + len(ix.log)
 	if at < ix.logBase {

@@ -9,13 +9,11 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// licenses are the cluster's licenses, and what is free of them over time.
+// licenses holds the cluster's licenses, and how many are free over time.
 //
-// There is one profile for all of them: a dimension for each, and
-// for each reservation that has licenses a further one for each. What a
-// reservation has is taken from everyone while it lasts and stands in its own
-// dimensions, from which its jobs take. Those may go below zero, when its jobs
-// take more than it has; what is missing then is missing for all.
+// There is one profile for all of them: a dimension for each, and for each reservation with licenses a further one for each. A
+// reservation's licenses are taken from everyone while it lasts and stand in its own dimensions, from which its jobs take. Those may go
+// below zero, when its jobs take more than it has; the deficit counts against everyone.
 type licenses struct {
 	Recs  []record.License // by name
 	resvs []*node.Reservation
@@ -56,8 +54,7 @@ func (l *licenses) at(name string) int {
 	return slices.IndexFunc(l.Recs, func(have record.License) bool { return have.Name == name })
 }
 
-// Need is a request's licenses in the dimensions of the profile; nil
-// when it asks for none. One that does not exist is left to exist.
+// Need returns a request's licenses in the dimensions of the profile; nil when it requests none. Missing licenses are left to Exist.
 func (l *licenses) Need(r *record.Request) []int64 {
 	if r == nil || len(r.Licenses) == 0 {
 		return nil
@@ -76,7 +73,7 @@ func (l *licenses) Need(r *record.Request) []int64 {
 	return need
 }
 
-// Exist reports whether there are as many licenses as the request asks for, free or not.
+// Exist reports whether the cluster has as many licenses as requested, free or not.
 func (l *licenses) Exist(r *record.Request) bool {
 	for _, want := range r.Licenses {
 		if !slices.ContainsFunc(l.Recs, func(have record.License) bool { return have.Name == want.Name && have.Count >= want.Count }) {
@@ -86,7 +83,7 @@ func (l *licenses) Exist(r *record.Request) bool {
 	return true
 }
 
-// covers reports whether free has what need asks for.
+// covers reports whether free has the licenses of need.
 func (l *licenses) covers(free, need []int64) bool {
 	for i := range l.Recs {
 		if have, want := l.Of(i, free, need); have < want {
@@ -96,8 +93,8 @@ func (l *licenses) covers(free, need []int64) bool {
 	return true
 }
 
-// Of is what is free of a license for who needs need, and how much that is: what is free for all, less what reservations have
-// taken beyond their own, and what the job's own reservation has.
+// Of returns how many of a license are free for a job with need, and how many it needs. Free are those for all, less what reservations have
+// taken beyond their own, plus those of the job's own reservation.
 func (l *licenses) Of(i int, free, need []int64) (have, want int64) {
 	n := len(l.Recs)
 	have, want = free[i], need[i]
@@ -114,12 +111,12 @@ func (l *licenses) Of(i int, free, need []int64) (have, want int64) {
 	return have, want
 }
 
-// Until is how long from now on what need asks for stays free; now when it is not. scratch has a place for each dimension.
+// Until returns the time until which the licenses of need stay free; now when they are not. scratch has a place for each dimension.
 func (l *licenses) Until(now int64, need, scratch []int64) int64 {
 	return l.Prof.Until(now, scratch, func(free []int64) bool { return l.covers(free, need) })
 }
 
-// From is the first time from t on at which need is free for so long; Forever when there is none.
+// From returns the first time from t on at which need is free for lengthS seconds; Forever when there is none.
 func (l *licenses) From(t, lengthS int64, need, scratch []int64) int64 {
 	begin, _, ok := l.Prof.Window(t, lengthS, record.Forever, scratch, func(free []int64) bool { return l.covers(free, need) })
 	if !ok {

@@ -1,7 +1,6 @@
 package index
 
-// compareNames orders names as people do: n2 before n10. It decides ties
-// between equal nodes.
+// compareNames orders names naturally: n2 before n10. It decides ties between equal nodes.
 func compareNames(a, b string) int {
 	i, j := 0, 0
 	for i < len(a) && j < len(b) {
@@ -28,7 +27,7 @@ func compareNames(a, b string) int {
 
 func digit(c byte) bool { return c >= '0' && c <= '9' }
 
-// number is the run of digits at i without leading zeros, and its end.
+// number returns the run of digits at i without leading zeros, and its end.
 func number(s string, i int) (string, int) {
 	j := i
 	for j < len(s) && digit(s[j]) {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// nodesReplaced: anything but a node's state differs.
+// nodesReplaced reports whether anything but nodes' states differs.
 func (ix *Index) nodesReplaced(in []*record.Node) bool {
 	if len(in) != len(ix.Nodes.Recs) {
 		return true
@@ -29,7 +29,7 @@ func (ix *Index) nodesReplaced(in []*record.Node) bool {
 	return false
 }
 
-// nodeStates follows nodes whose state changed.
+// nodeStates applies changed states of nodes.
 func (ix *Index) nodeStates(in []*record.Node) int {
 	changed := 0
 	for i, n := range in {
@@ -68,7 +68,7 @@ func (ix *Index) buildNodes(in []*record.Node) {
 	ix.connect()
 }
 
-// NodeList are the numbers of the nodes of those names, ascending. Names of no node are left out.
+// NodeList returns the numbers of the named nodes, ascending. Unknown names are left out.
 func (ix *Index) NodeList(names []string) []int32 {
 	out := make([]int32, 0, len(names))
 	for _, name := range names {
@@ -89,7 +89,7 @@ func (ix *Index) NodeSet(names []string) map[int32]bool {
 	return out
 }
 
-// Intersect is what is in both lists, which ascend.
+// Intersect returns the elements of both lists, which ascend.
 func Intersect(a, b []int32) []int32 {
 	var out []int32
 	for _, i := range a {
@@ -135,13 +135,13 @@ func (ix *Index) newNode(rec *record.Node) *node.Node {
 	return n
 }
 
-// touch notes that the node changed, for the shapes to look at again.
+// touch notes that the node changed, so that shapes look at it again.
 func (ix *Index) touch(n *node.Node) {
 	n.Version++
 	ix.log = append(ix.log, n.Index)
 }
 
-// useOf is an allocation in the dimensions of its node.
+// useOf returns an allocation in the dimensions of its node.
 func (ix *Index) useOf(n *node.Node, a *record.Alloc, rec *record.Run) []int64 {
 	use := make([]int64, n.Config.Dims)
 	if !rec.Suspended {
@@ -182,13 +182,12 @@ func (ix *Index) addPart(r *node.Reservation, a *record.Alloc) {
 	}
 }
 
-// shareScale is how many units a CPU has in a cluster where jobs share CPUs:
-// one that shares it d deep takes shareScale/d of them. It is divisible by
-// every number up to 16. Where CPUs are not shared, a CPU is one unit.
+// shareScale is the number of units per CPU in a cluster where jobs share CPUs: a job that shares a CPU d deep takes shareScale/d of them.
+// It is divisible by every number up to 16. Where CPUs are not shared, a CPU is one unit.
 const shareScale = 720720
 
-// connect numbers the switches and tells each node which are above it, the topmost first. A node without a switch is a fabric of its own
-// where others have one.
+// connect numbers the switches and sets each node's switches, from the top down. Where others have a switch, a node without one is a fabric
+// of its own.
 func (ix *Index) connect() {
 	ix.Switches = 0
 	if !slices.ContainsFunc(ix.Nodes.Vals, func(n *node.Node) bool { return n.Rec.Switch != "" }) {

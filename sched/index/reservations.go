@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// buildReservations puts each reservation as windows on its nodes, or beside
-// them what it takes of each. One that ends before it begins is none.
+// buildReservations adds each reservation as windows on its nodes, or as parts of its nodes. A reservation that ends before it begins is
+// ignored.
 func (ix *Index) buildReservations(in []*record.Reservation) {
 	recs := slices.Clone(in)
 	slices.SortFunc(recs, func(a, b *record.Reservation) int { return strings.Compare(a.Name, b.Name) })
@@ -34,10 +34,10 @@ func (ix *Index) buildReservations(in []*record.Reservation) {
 	}
 }
 
-// Reservations are those of the snapshot, by name.
+// Reservations are the reservations of the snapshot, by name.
 type Reservations []*node.Reservation
 
-// Of is the reservation a job asks for.
+// Of returns the reservation that a job requests.
 func (rs Reservations) Of(j *record.Job) (*node.Reservation, record.Reason) {
 	if j.Request == nil || j.Request.Reservation == "" {
 		return nil, record.Reason{}
@@ -62,7 +62,7 @@ func (rs Reservations) Named(name string) *node.Reservation {
 	return nil
 }
 
-// Attracting are the reservations that j may use without having asked.
+// Attracting returns the reservations that j may use without a request.
 func (rs Reservations) Attracting(j *record.Job) []*node.Reservation {
 	if j.Request == nil || j.Request.Reservation != "" {
 		return nil
@@ -76,8 +76,8 @@ func (rs Reservations) Attracting(j *record.Job) []*node.Reservation {
 	return out
 }
 
-// crossWindows touches the nodes on which a reservation began or ended since
-// the last pass, and starts a new epoch for what waits for one.
+// crossWindows touches the nodes on which a reservation began or ended since the last pass, and starts a new epoch for jobs that wait for
+// one.
 func (ix *Index) crossWindows(last int64) {
 	crossed := func(t int64) bool { return t > last && t <= ix.Now }
 	for _, r := range ix.Reservations {
@@ -94,7 +94,7 @@ func (ix *Index) crossWindows(last int64) {
 	}
 }
 
-// Next is when one of them next begins or ends after now; Forever: never.
+// Next returns the next time after now at which a reservation begins or ends; Forever: never.
 func (rs Reservations) Next(now int64) int64 {
 	next := record.Forever
 	for _, r := range rs {
@@ -109,7 +109,7 @@ func (rs Reservations) Next(now int64) int64 {
 	return next
 }
 
-// Maintained: a maintenance reservation is on the node now.
+// Maintained reports whether a maintenance reservation is active on the node.
 func (ix *Index) Maintained(n *node.Node, resv *node.Reservation) bool {
 	for _, w := range n.Reserved() {
 		if !resv.Passes(w.Resv) && w.Resv.Rec.Maint && w.Start <= ix.Now && ix.Now < w.End {

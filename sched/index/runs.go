@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// AddRun, removeRun, changeRun follow what holds resources.
+// AddRun, RemoveRun and changeRun follow the running jobs.
 func (ix *Index) AddRun(rec *record.Run) *node.Run {
 	end := ix.endOf(rec)
 	r := &node.Run{Rec: rec, End: max(end, ix.Now+1), Late: end <= ix.Now, Heap: -1, Alone: ix.exclusiveUser(rec)}
@@ -36,7 +36,7 @@ func (ix *Index) AddRun(rec *record.Run) *node.Run {
 	return r
 }
 
-// exclusiveUser says the same of what runs.
+// exclusiveUser reports whether a run's nodes are for its user alone.
 func (ix *Index) exclusiveUser(rec *record.Run) bool {
 	if part := ix.Partition(rec.Partition); part != nil && part.Rec.ExclusiveUser {
 		return true
@@ -44,7 +44,7 @@ func (ix *Index) exclusiveUser(rec *record.Run) bool {
 	return rec.Job != nil && rec.Job.Request != nil && rec.Job.Request.ExclusiveUser
 }
 
-// runParts are what a run takes of the real node and of its parts.
+// runParts adds what a run takes of the real node and of its parts.
 func (ix *Index) runParts(r *node.Run, n *node.Node, a *record.Alloc, pool int32) {
 	cores := a.Cores
 	if r.Rec.Suspended {
@@ -61,14 +61,14 @@ func (ix *Index) runParts(r *node.Run, n *node.Node, a *record.Alloc, pool int32
 		r.Parts = append(r.Parts, part)
 		if both.CPUs > 0 || len(both.Gres) > 0 {
 			use := ix.useOf(n, both, r.Rec)
-			clear(use[n.Config.Caps:]) // what a partition may use is not the reservation's
+			clear(use[n.Config.Caps:]) // a partition's limit does not apply to the reservation's part
 			real.Backs = append(real.Backs, node.Back{From: sub.Resv.Rec.Start, To: sub.Resv.Rec.End, Use: use})
 		}
 	}
 	r.Parts = append(r.Parts, real)
 }
 
-// endOf is when a run is taken to end. One without a limit is given a year, and when that is over another.
+// endOf returns the assumed end of a run. A run without a limit gets a year, and after that another.
 func (ix *Index) endOf(rec *record.Run) int64 {
 	if rec.End < record.Forever {
 		return rec.End
@@ -110,7 +110,7 @@ func (ix *Index) vacate(r *node.Run) {
 	}
 }
 
-// RemoveRun takes back AddRun.
+// RemoveRun undoes AddRun.
 func (ix *Index) RemoveRun(r *node.Run) {
 	ix.vacate(r)
 	ix.ends.drop(r)
@@ -121,9 +121,8 @@ func (ix *Index) changeRun(r *node.Run, rec *record.Run) *node.Run {
 	return ix.AddRun(rec)
 }
 
-// extendLate lets what should have ended already hold its resources for one
-// more second, or for another year where it has no limit: nobody may be promised
-// them now.
+// extendLate lets runs that should have ended keep their resources for one more second, or for another year where they have no limit:
+// nothing may be promised on them now.
 func (ix *Index) extendLate() {
 	for len(ix.ends.list) > 0 && ix.ends.list[0].End <= ix.Now {
 		r := ix.ends.list[0]
@@ -142,7 +141,7 @@ func (ix *Index) extendLate() {
 	}
 }
 
-// depthOf is the depth of what runs.
+// depthOf returns the sharing depth of a run.
 func (ix *Index) depthOf(rec *record.Run) (depth int64, part *Partition) {
 	part = ix.Partition(rec.Partition)
 	if part == nil || ix.Scale == 1 {

@@ -2,15 +2,15 @@ package index
 
 import "slices"
 
-// Table follows one slice of a snapshot from pass to pass. It keeps a value of
-// our own for each record and looks only at records whose pointer changed.
+// Table follows one slice of a snapshot from pass to pass. It keeps a value for each record and looks only at records whose pointer
+// changed.
 type Table[R any, V any] struct {
 	Recs []*R
 	Vals []V
 	buf  []V // for merge
 }
 
-// TableOps says what to do about differences. change may return another value.
+// TableOps handles the differences. change may return another value.
 type TableOps[R any, V any] struct {
 	Cmp    func(a, b *R) int // by key
 	Add    func(*R) V
@@ -18,8 +18,8 @@ type TableOps[R any, V any] struct {
 	Remove func(V)
 }
 
-// Update makes the table follow in and returns how many records differed.
-// Unsorted input is sorted first; of records with one key the first counts.
+// Update makes the table follow in and returns how many records differed. Unsorted input is sorted first; of records with the same key the
+// first counts.
 func (t *Table[R, V]) Update(in []*R, ops *TableOps[R, V]) int {
 	a, b := t.Recs, in
 	lo := 0
@@ -42,7 +42,7 @@ func (t *Table[R, V]) Update(in []*R, ops *TableOps[R, V]) int {
 	return changed
 }
 
-// suffix is how many records at the end are the same.
+// suffix returns the number of equal records at the end.
 func suffix[R any](a, b []*R) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[len(a)-1-n] == b[len(b)-1-n] {
@@ -51,8 +51,7 @@ func suffix[R any](a, b []*R) int {
 	return n
 }
 
-// inOrder reports whether b ascends, given that a does. Records that stand in
-// both in the same order need no looking into, unless one is new beside them.
+// inOrder reports whether b ascends, given that a does. Adjacent records that are in both in the same order need no comparison.
 func inOrder[R any](a, b []*R, cmp func(a, b *R) int) bool {
 	i, known := 0, false
 	for k, rec := range b {

@@ -8,8 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTable: whatever is handed over, the table holds it sorted, and the
-// callbacks tell the whole story.
+// TestTable: for any input, the table is sorted, and the callbacks report every change.
 func TestTable(t *testing.T) {
 	type rec struct{ key int }
 	rapid.Check(t, func(t *rapid.T) {

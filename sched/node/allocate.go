@@ -7,8 +7,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// TakeGres chooses devices and returns the cores near them.
-// share is the place of the device to take a share of; -1 is best fit.
+// TakeGres chooses devices and returns the cores near them. share is the index of the device of which to take a share; -1 is best fit.
 func (n *Node) TakeGres(v *Need, a *record.Alloc, share int) (record.Bits, bool) {
 	var near record.Bits
 	taken, mine := make(map[int][]int, 1), overlay{}
@@ -48,7 +47,7 @@ func (n *Node) TakeGres(v *Need, a *record.Alloc, share int) (record.Bits, bool)
 			return nil, false
 		}
 	}
-	for _, p := range pieces { // behind whole devices, so that what is cut is none of those
+	for _, p := range pieces { // after whole devices, so that none of those is cut
 		if p.count, near = n.takeCuts(p.cuts, p.count, a, mine, taken, near); p.count > 0 {
 			return nil, false
 		}
@@ -62,7 +61,7 @@ type piece struct {
 	count int64
 }
 
-// FreeNow is how many devices (or how much of the count) nothing holds.
+// FreeNow returns how many devices (or how much of the count) are free.
 func (n *Node) FreeNow(gi int, taken []int) int64 {
 	g := &n.Config.Groups[gi]
 	if g.Devices == 0 {
@@ -89,7 +88,7 @@ func (n *Node) grant(gi int, count, shares int64, a *record.Alloc, taken map[int
 	case g.Devices == 0:
 	case shares > 0:
 		out.Name, out.Count = g.Shared, shares
-		if share < 0 || n.Used[gi][share]+shares > g.Shares { // the best one is a reservation's
+		if share < 0 || n.Used[gi][share]+shares > g.Shares { // the best one belongs to a reservation
 			share = n.ShareDevice(gi, shares)
 		}
 		places = []int{share}
@@ -107,12 +106,12 @@ func (n *Node) grant(gi int, count, shares int64, a *record.Alloc, taken map[int
 	return near
 }
 
-// grantOn is grant of whole devices, each on every socket used when each > 0.
+// grantOn is grant of whole devices, with each of them on every socket used when each > 0.
 func (n *Node) grantOn(gi int, count, each int64, a *record.Alloc, taken map[int][]int, near record.Bits) record.Bits {
 	if each == 0 || n.Config.Groups[gi].Devices == 0 {
 		return n.grant(gi, count, 0, a, taken, near, -1)
 	}
-	// Everything else is hidden for the moment, so that grant takes these.
+	// Hide all others for the moment, so that grant takes these.
 	places := n.socketDevices(gi, count, each, taken[gi])
 	mine := taken[gi]
 	for i := range n.Used[gi] {
@@ -125,7 +124,7 @@ func (n *Node) grantOn(gi int, count, each int64, a *record.Alloc, taken map[int
 	return near
 }
 
-// ShareDevice is the device with the fewest free shares that are enough: best fit.
+// ShareDevice returns the device with the fewest free shares that suffice: best fit.
 func (n *Node) ShareDevice(gi int, shares int64) int {
 	g := &n.Config.Groups[gi]
 	best, at := int64(1)<<62, -1
@@ -137,9 +136,7 @@ func (n *Node) ShareDevice(gi int, shares int64) int {
 	return at
 }
 
-// wholeDevices chooses count free devices: with links known, those that are
-// best connected with each other, grown from the best pair; otherwise the
-// first.
+// wholeDevices chooses count free devices: with known links, the best connected group, grown from the best pair; otherwise the first ones.
 func (n *Node) wholeDevices(gi, count int, taken []int) []int {
 	var free []int
 	for i, used := range n.Used[gi] {
@@ -155,10 +152,8 @@ func (n *Node) wholeDevices(gi, count int, taken []int) []int {
 	return bestGroup(free, count, devs)
 }
 
-// bestGroup grows a group from each free device in turn, always by the device
-// with most links to the group, and keeps the group with the most links inside
-// and, among equals, the fewest links to what stays free: so that a pair does
-// not break a quad.
+// bestGroup grows a group from each free device in turn, always by the device with most links to the group. It keeps the group with the
+// most links inside and, among equals, the fewest links to devices that stay free, so that a pair does not break a quad.
 func bestGroup(free []int, count int, devs []record.Device) []int {
 	link := func(i, j int) int {
 		if len(devs[i].Links) != len(devs) || i == j {
@@ -200,9 +195,8 @@ func bestGroup(free []int, count int, devs []record.Device) []int {
 	return best
 }
 
-// TakeCores chooses count allocation units: near the devices first (only
-// those, when binding), else in the socket where they fit tightest, else from
-// the emptiest sockets. It reports whether there were enough.
+// TakeCores chooses count allocation units: near the devices first (only those, when binding), else in the socket where they fit tightest,
+// else from the emptiest sockets. It reports whether there were enough.
 func (n *Node) TakeCores(how Sharing, count int, near, shut record.Bits, binding bool, a *record.Alloc) bool {
 	cfg := n.Config
 	free := n.Takeable(how, shut)
@@ -236,7 +230,7 @@ func move(to, free record.Bits, w int, which uint64, most int) int {
 	return n
 }
 
-// takeSockets takes left units and returns how many were not there.
+// takeSockets takes left units and returns how many were missing.
 func (n *Node) takeSockets(left int, free, to record.Bits) int {
 	cfg := n.Config
 	sockets := (cfg.Cores + cfg.Socket - 1) / cfg.Socket

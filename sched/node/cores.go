@@ -2,26 +2,22 @@ package node
 
 import "github.com/sluice-hpc/sluice/sched/record"
 
-// coreUse is who has a core: how many jobs, and of which partition they are
-// (its place plus one) when they share it.
+// coreUse describes the holders of a core: the number of jobs, and their partition (its index plus one) when they share it.
 type coreUse struct {
 	jobs int16
 	pool int32
 }
 
-// Sharing is how a job shares CPUs with others of its partition: depth of them may have one CPU, their cores are of that pool (coreUse),
-// and mixed: in the partition jobs may also want CPUs for themselves.
+// Sharing describes how a job shares CPUs with others of its partition. Up to Depth jobs may have one CPU; Pool identifies the partition's
+// cores (coreUse); Mixed: jobs of the partition may also want CPUs alone.
 type Sharing struct {
 	Depth int64
 	Pool  int32
 	Mixed bool
 }
 
-// Takeable are the cores that a job that shares like that may have, in the order in
-// which they are to be taken: idle ones, then those that the fewest jobs have.
-// A partition in which jobs may also want CPUs for themselves shares as few
-// cores as it can instead: it begins with those that the most jobs have.
-// Those in shut are left out.
+// Takeable returns the cores that a job with this sharing may have, in the order in which they should be taken: idle ones, then those with
+// the fewest jobs. With Mixed, as few cores as possible are shared, so those with the most jobs come first. Cores in shut are left out.
 func (n *Node) Takeable(how Sharing, shut record.Bits) []record.Bits {
 	cfg := n.Config
 	out := make([]record.Bits, how.Depth)
@@ -57,7 +53,7 @@ func (n *Node) Takeable(how Sharing, shut record.Bits) []record.Bits {
 	return out
 }
 
-// NextEnd is when the first job on the node has ended at the latest.
+// NextEnd returns the latest time at which the first job on the node will have ended.
 func (n *Node) NextEnd() int64 {
 	t := record.Forever
 	for _, r := range n.Runs {

@@ -1,6 +1,6 @@
 package node
 
-// DeviceLeft is what is free of all devices, in thousandths of one.
+// DeviceLeft returns the free part of all devices, in thousandths of a device.
 func (c *Config) DeviceLeft(free []int64) int64 {
 	left := int64(0)
 	for i := range c.Groups {
@@ -19,7 +19,7 @@ func (c *Config) DeviceLeft(free []int64) int64 {
 	return left
 }
 
-// TooSmall is what is free on devices that cannot give shares (0: all) of theirs.
+// TooSmall returns the free part of devices that cannot give shares of theirs; shares 0 is a whole device.
 func (c *Config) TooSmall(free []int64, shares int64) int64 {
 	sum := int64(0)
 	for i := range c.Groups {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// slicesOf is how many slices a device with these profiles has.
+// slicesOf returns the number of slices of a device with these profiles.
 func slicesOf(profiles []record.MigProfile) int {
 	n := 0
 	for i := range profiles {
@@ -19,10 +19,10 @@ func slicesOf(profiles []record.MigProfile) int {
 	return n
 }
 
-// Cut is a profile of a group that a request asks for.
+// Cut is a requested profile of a group.
 type Cut struct{ Group, Profile int }
 
-// cutOf finds the profile that a request for a type means: "3g.20gb" or "a100_3g.20gb"; -1 when there is none.
+// cutOf finds the profile for a requested type: "3g.20gb" or "a100_3g.20gb"; -1 when there is none.
 func (g *Group) cutOf(typ string) int {
 	return slices.IndexFunc(g.Profiles, func(p record.MigProfile) bool { return typ != "" && (typ == p.Name || typ == g.CutType(&p)) })
 }
@@ -35,16 +35,16 @@ func (g *Group) CutType(p *record.MigProfile) string {
 	return g.Type + "_" + p.Name
 }
 
-// IsType reports whether devices of a type are what a request for want means; instances may be asked for without the GPU's type.
+// IsType reports whether devices of a type satisfy a request for want; instances may be requested without the GPU's type.
 func IsType(typ, want string) bool {
 	return want == "" || typ == want || strings.Contains(want, ".") && strings.HasSuffix(typ, "_"+want)
 }
 
-// CutRoom is how many instances of a profile free has, at most: on a device that is cut the slices are counted, not their places.
+// CutRoom returns an upper bound for the instances of a profile that fit in free: on a cut device it counts slices, not their places.
 func (g *Group) CutRoom(profile int, free []int64) int64 {
 	p := &g.Profiles[profile]
 	each := int64(p.Packs(0))
-	whole, room := free[g.Dim]-g.Capacity, int64(0) // promised whole devices, negative
+	whole, room := free[g.Dim]-g.Capacity, int64(0) // minus the promised whole devices
 	for _, x := range free[g.ShareDim : g.ShareDim+g.Devices] {
 		if x == g.Shares {
 			whole++
@@ -55,7 +55,7 @@ func (g *Group) CutRoom(profile int, free []int64) int64 {
 	return room + max(0, whole)*each
 }
 
-// cutPromise takes whole devices for count instances, and returns how many of the instances that leaves.
+// cutPromise takes whole devices for count instances, and returns the number of instances left without one.
 func (g *Group) cutPromise(profile int, count int64, free, use []int64) int64 {
 	each := int64(g.Profiles[profile].Packs(0))
 	take := min(ceilDiv64(count, each), max(0, g.Free(free)-use[g.Dim]))
@@ -63,10 +63,10 @@ func (g *Group) cutPromise(profile int, count int64, free, use []int64) int64 {
 	return max(0, count-take*each)
 }
 
-// overlay is what an allocation that is being made has taken: slices by group and place.
+// overlay holds the slices taken by an allocation under construction, by group and place.
 type overlay map[[2]int]uint64
 
-// slicesUsed are the slices taken of each device of a group, all of them of devices that are not to be cut.
+// slicesUsed returns the taken slices of each device of a group; devices that must not be cut count as full.
 func (n *Node) slicesUsed(gi int, mine overlay, skip []int) []uint64 {
 	g := &n.Config.Groups[gi]
 	out := make([]uint64, g.Devices)
@@ -83,7 +83,7 @@ func (n *Node) slicesUsed(gi int, mine overlay, skip []int) []uint64 {
 	return out
 }
 
-// takeCuts chooses places for count instances and adds them to the allocation. It returns how many it found no place for.
+// takeCuts chooses places for count instances and adds them to the allocation. It returns the number without a place.
 func (n *Node) takeCuts(
 	cuts []Cut,
 	count int64,
@@ -114,14 +114,14 @@ func (n *Node) takeCuts(
 	return count, near
 }
 
-// CutsNow is how many of count instances find a place now.
+// CutsNow returns how many of count instances have a place now.
 func (n *Node) CutsNow(cuts []Cut, count int64) int64 {
 	var a record.Alloc
 	left, _ := n.takeCuts(cuts, count, &a, overlay{}, nil, nil)
 	return count - left
 }
 
-// LacksCuts: by count there is room for the instances, but their places are taken.
+// LacksCuts reports whether the instances fit by count but not by place.
 func (n *Node) LacksCuts(v *Need) bool {
 	for i := range v.Gres {
 		g := &v.Gres[i]

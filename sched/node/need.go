@@ -7,34 +7,34 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// Need is what a node of a config must have free.
+// Need is the free amount that a job requires on a node of a config.
 type Need struct {
 	CPUs, MemMiB int64
-	CPUUnits     int64 // cpu in the units of the profile
+	CPUUnits     int64 // CPUs in the units of the profile
 	Cap          int   // dimension of the partition's CPU limit; 0: none
 	Gres         []GresNeed
 	Whole        bool
 }
 
-// GresNeed is what of it is of one generic resource.
+// GresNeed is the part of a Need for one generic resource.
 type GresNeed struct {
 	Groups []int
 	Count  int64
 	Shares int64 // of one device; 0: whole devices
 	Name   string
-	Type   string // as it was asked for
-	Cuts   []Cut  // the instances that the request means
-	Each   int64  // so many on each of the sockets; 0: anywhere
+	Type   string // as requested
+	Cuts   []Cut  // profiles of the requested instances
+	Each   int64  // number on each of the sockets; 0: anywhere
 }
 
-// MostCPUs bounds the CPUs that are counted in units of the profile: no node has as many.
+// MostCPUs bounds the CPUs that are counted in units of the profile: no node has that many.
 const MostCPUs = int64(1) << 28
 
-// Units are so many CPUs in the units of the profile.
+// Units converts CPUs to the units of the profile.
 func (cfg *Config) Units(cpus int64) int64 { return min(cpus, MostCPUs) * cfg.Scale }
 
-// NeedOf is what so many tasks need on a node of cfg: gpus is how many of the per-job devices are there, or, when negative, over
-// how many nodes they are spread evenly. CPUs are rounded up to whole cores.
+// NeedOf returns the need of tasks on a node of cfg: gpus is the number of the per-job devices there, or, when negative, the number of
+// nodes over which they are spread evenly. CPUs are rounded up to whole cores.
 func NeedOf(r *record.Request, cfg *Config, tasks int, gpus int64) *Need {
 	use := sizing.On(r, int64(tasks), gpus, cfg.Threads)
 	v := &Need{CPUs: use.CPUs, CPUUnits: cfg.Units(use.CPUs), MemMiB: use.MemMiB}
@@ -54,7 +54,7 @@ func NeedOf(r *record.Request, cfg *Config, tasks int, gpus int64) *Need {
 	return v
 }
 
-// TakeAll makes the need that of the whole node: all its CPUs and devices, with the memory that goes with them.
+// TakeAll extends the need to the whole node: all its CPUs and devices, with the memory that goes with them.
 func (v *Need) TakeAll(r *record.Request, cfg *Config) {
 	use := sizing.Use{CPUs: v.CPUs, MemMiB: v.MemMiB}.All(r, cfg.CPUs, cfg.gpus())
 	v.Whole, v.CPUs, v.CPUUnits = true, use.CPUs, cfg.Units(use.CPUs)
@@ -100,7 +100,7 @@ func (v *Need) Fits(cfg *Config, free []int64) bool {
 	return true
 }
 
-// Fits reports whether free has as much of the resource.
+// Fits reports whether free has enough of the resource.
 func (g *GresNeed) Fits(cfg *Config, free []int64) bool {
 	left := g.Count
 	for _, gi := range g.Groups {
@@ -122,12 +122,12 @@ func (g *GresNeed) Fits(cfg *Config, free []int64) bool {
 	return left <= 0 && len(g.Cuts) > 0
 }
 
-// Free is how many whole devices (or units of the count) are free.
+// Free returns how many whole devices (or units of the count) are free.
 func (g *Group) Free(free []int64) int64 {
 	if g.ShareDim == 0 {
 		return free[g.Dim]
 	}
-	n := free[g.Dim] - g.Capacity // promised whole devices, negative
+	n := free[g.Dim] - g.Capacity // minus the promised whole devices
 	for _, x := range free[g.ShareDim : g.ShareDim+g.Devices] {
 		if x == g.Shares {
 			n++
@@ -136,8 +136,7 @@ func (g *Group) Free(free []int64) int64 {
 	return n
 }
 
-// hasShare: some device has the shares, and one does even if every promised
-// whole device is taken from the untouched ones.
+// hasShare reports whether a device has the shares, even if every promised whole device is taken from the untouched ones.
 func (g *Group) hasShare(free []int64, shares int64) bool {
 	if shares > g.Shares {
 		return false
@@ -154,8 +153,8 @@ func (g *Group) hasShare(free []int64, shares int64) bool {
 	return whole > 0
 }
 
-// Promise is what a promise of v takes from a node's profile. Devices are not
-// chosen yet: whole ones are counted, and a share counts as a whole device.
+// Promise computes what a promise of v takes from a node's profile. Devices are not chosen yet: whole ones are counted, and a share counts
+// as a whole device.
 func (v *Need) Promise(cfg *Config, free []int64, use []int64) {
 	clear(use)
 	use[DimCPU], use[DimMem] = v.CPUUnits, v.MemMiB

@@ -8,24 +8,21 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Config is what nodes with the same hardware share: the meaning of the
-// dimensions of their profiles.
+// Config holds the common hardware of nodes, and the meaning of the dimensions of their profiles.
 //
-// Dimension 0 is CPUs, 1 is memory; then each gres has one (its free devices,
-// or its free count), or, when its devices can be shared, one for promises of
-// whole devices and one per device for its free shares; then one for each
-// partition that limits CPUs per node.
+// Dimension 0 is CPUs, 1 is memory; then each gres has one (its free devices, or its free count), or, when its devices can be shared, one
+// for promises of whole devices and one per device for its free shares; then one for each partition that limits CPUs per node.
 type Config struct {
 	Rec     *record.Node // an example
-	Num     int          // among the configs
-	CPUs    int64        // that can be allocated
+	Num     int          // its index among the configs
+	CPUs    int64        // those that can be allocated
 	Threads int64
 	Cores   int // allocation units
 	Socket  int // units per socket
-	perCore int // units per core: more than one where CPUs are given one by one
+	perCore int // units per core: more than one where CPUs are allocated singly
 	Groups  []Group
 	Scale   int64 // units of a CPU
-	Caps    int   // first of the partition dimensions
+	Caps    int   // first of the partitions' dimensions
 	Dims    int
 	Full    []int64
 }
@@ -47,7 +44,7 @@ const (
 	DimMem = 1
 )
 
-// Node is a node with what is free on it over time.
+// Node is a node with its free resources over time.
 type Node struct {
 	Rec     *record.Node
 	Index   int32
@@ -57,23 +54,23 @@ type Node struct {
 	Units   record.Bits // cores in use
 	cores   []coreUse
 	Used    [][]int64
-	cuts    [][]uint64 // slices in use of devices that are cut, as dev; missing: none
+	cuts    [][]uint64 // slices in use of cut devices, by group and device; missing: none
 	Runs    []*Run
-	Above   []int32 // numbers of its switches, the topmost first; nil: no switches are known
+	Above   []int32 // numbers of its switches, from the top down; nil: no switches are known
 	Planned int     // promises on it in this pass
-	Away    int64   // until when all of it is taken because it cannot be had; 0: it is not
+	Away    int64   // time until which the node is unavailable and all of it is taken; 0: it is available
 	Windows []Window
 
-	Subs  []*Node       // parts that reservations set aside
+	Subs  []*Node       // parts set aside by reservations
 	Whole *Node         // of a part: the node; nil for a node
-	Resv  *Reservation  // of a part: whose it is
-	Share *record.Alloc // of a part: what it is
+	Resv  *Reservation  // of a part: its reservation
+	Share *record.Alloc // of a part: its resources
 }
 
 // Window is a reservation on a node.
 type Window struct {
 	Start, End int64
-	Delay      int64 // jobs of others may go on for so long after start
+	Delay      int64 // time for which other jobs may continue after Start
 	Resv       *Reservation
 }
 
@@ -81,12 +78,12 @@ type Window struct {
 type Reservation struct {
 	Rec   *record.Reservation
 	Nodes []int32
-	Parts map[int32]*Node // of one that has parts of nodes: by the node's number
+	Parts map[int32]*Node // if it reserves parts of nodes: by the node's number
 	Lic   int             // first of its dimensions in the profile of licenses; 0: it has none
 }
 
-// LayoutCPUs settles the unit of allocation: a core with its threads, or a
-// single CPU. A node whose CPUs are not cores times threads is counted by CPU.
+// LayoutCPUs determines the unit of allocation: a core with its threads, or a single CPU. A node whose CPUs are not cores times threads is
+// counted by CPU.
 func (c *Config) LayoutCPUs(n *record.Node, wholeCores bool) {
 	sockets := max(1, n.Sockets)
 	cores := n.CoresPerSocket * sockets
@@ -119,8 +116,8 @@ func (c *Config) LayoutCPUs(n *record.Node, wholeCores bool) {
 	c.CPUs = int64(cpus) - int64(spec*max(1, cpus/max(1, cores)))
 }
 
-// maxCores is how many allocation units of a node have numbers; a node with
-// more (CPUs in thousandths, a whole machine as one node) has its CPUs counted.
+// maxCores is the largest number of allocation units that get numbers; on a node with more (CPUs in thousandths, a whole machine as one
+// node) CPUs are only counted.
 const maxCores = 4096
 
 // AddGroup adds the dimensions of a Gres.
@@ -150,7 +147,7 @@ func (c *Config) AddGroup(g *record.Gres) {
 	c.Groups = append(c.Groups, out)
 }
 
-// gpus are all that a node has.
+// gpus returns the number of GPUs of a node.
 func (c *Config) gpus() (n int64) {
 	for i := range c.Groups {
 		if c.Groups[i].Name == "gpu" {
@@ -160,7 +157,7 @@ func (c *Config) gpus() (n int64) {
 	return n
 }
 
-// ConfigKey is equal for nodes that differ in name and state only.
+// ConfigKey is equal for nodes that differ only in name and state.
 func ConfigKey(n *record.Node) string {
 	b := fmt.Appendf(
 		nil,
@@ -189,7 +186,7 @@ func ConfigKey(n *record.Node) string {
 	return string(b)
 }
 
-// GresUse adds a held gres to use. What the node no longer has is ignored.
+// GresUse adds a held gres to use. Devices that the node no longer has are ignored.
 func (n *Node) GresUse(a *record.GresAlloc, use []int64) {
 	if len(a.Devices) == 0 {
 		counted := func(g Group) bool { return g.Devices == 0 && g.Name == a.Name && g.Type == a.Type }
@@ -210,7 +207,7 @@ func (n *Node) GresUse(a *record.GresAlloc, use []int64) {
 	}
 }
 
-// part is what a holder has of one device of the group.
+// part returns a holder's part of one device of the group.
 func (g *Group) part(a *record.GresAlloc) int64 {
 	if a.Shares == 0 {
 		return max(1, g.Shares)
@@ -218,7 +215,7 @@ func (g *Group) part(a *record.GresAlloc) int64 {
 	return a.Shares
 }
 
-// Find is the group and the place in it of a device that is held; -1 when the node has it no more.
+// Find returns the group of a held device and its place in it; -1 when the node no longer has it.
 func (n *Node) Find(a *record.GresAlloc, index int) (gi, at int) {
 	for gi := range n.Config.Groups {
 		g := &n.Config.Groups[gi]
@@ -232,7 +229,7 @@ func (n *Node) Find(a *record.GresAlloc, index int) (gi, at int) {
 	return -1, -1
 }
 
-// deviceAt is the place of the device with an index, or -1.
+// deviceAt returns the place of the device with an index, or -1.
 func (n *Node) deviceAt(gi, index int) int {
 	devs := n.Rec.Gres[gi].Devices
 	if index < len(devs) && index >= 0 && devs[index].Index == index {
@@ -241,7 +238,7 @@ func (n *Node) deviceAt(gi, index int) int {
 	return slices.IndexFunc(devs, func(d record.Device) bool { return d.Index == index })
 }
 
-// Hold and release keep the identity of cores and devices in use.
+// Hold tracks which cores and devices are in use; sign -1 releases them.
 func (n *Node) Hold(p *Part, sign int64) {
 	n.holdCores(p, int16(sign))
 	for i := range p.Alloc.Gres {
@@ -255,8 +252,7 @@ func (n *Node) Hold(p *Part, sign int64) {
 	}
 }
 
-// Blocked reports whether the node cannot be used now by jobs of resv (nil:
-// of none), and until when it stays as it is.
+// Blocked reports whether the node cannot be used now by jobs of resv (nil: of none), and how long that stays so.
 func (n *Node) Blocked(resv *Reservation, now int64) (bool, int64) {
 	until := record.Forever
 	for _, w := range n.Reserved() {
@@ -271,7 +267,7 @@ func (n *Node) Blocked(resv *Reservation, now int64) (bool, int64) {
 	return false, until
 }
 
-// Reserved are the times for which the node is reserved whole.
+// Reserved returns the times for which the whole node is reserved.
 func (n *Node) Reserved() []Window {
 	if n.Whole != nil {
 		return n.Whole.Windows

@@ -6,18 +6,15 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// A reservation of a part of a node (CoreCnt= and TRES= in scontrol(1)) is a
-// node of its own beside the real one: a Node with the reserved cores and
-// devices and all of the memory. Its jobs see that one, all others the real
-// one, of whose profile the part is taken while the reservation lasts. What a
-// job takes is taken from both: its memory counts on either, and cores and
-// devices count where they are. The alternative, two kinds of CPUs in one
-// profile, would have every question about a node ask who is asking.
+// A reservation of a part of a node (CoreCnt= and TRES= in scontrol(1)) is a Node of its own beside the real one, with the reserved cores
+// and devices and all of the memory. Its jobs see that node. All others see the real one, whose profile lacks the part while the
+// reservation lasts. A job's resources are taken from both: memory counts on either, cores and devices count where they are. Rejected: two
+// kinds of CPUs in one profile, because every question about a node would then depend on who asks.
 
-// taken marks a device that is not there, whatever is given back.
+// taken marks a device as absent, whatever is given back.
 const taken = int64(1) << 40
 
-// PartOf is the hardware of a part: the node's, with fewer CPUs and devices.
+// PartOf returns the hardware of a part: the node's, with fewer CPUs and devices.
 func (c *Config) PartOf(n *Node, a *record.Alloc) *Config {
 	p := *c
 	p.CPUs = int64(a.Cores.Count()) * c.Threads
@@ -51,7 +48,7 @@ func reservedCount(g *Group, a *record.Alloc) int64 {
 	return sum
 }
 
-// reservedDevices are the places of the devices of a group that a names.
+// reservedDevices returns the places of the devices of a group that a names.
 func reservedDevices(n *Node, gi int, a *record.Alloc) []int {
 	g := &n.Config.Groups[gi]
 	var out []int
@@ -68,7 +65,7 @@ func reservedDevices(n *Node, gi int, a *record.Alloc) []int {
 	return out
 }
 
-// Mark closes what is not in the part.
+// Mark closes everything that is not in the part.
 func (n *Node) Mark(a *record.Alloc) {
 	for k := range n.Config.Cores {
 		if !a.Cores.Has(k) {
@@ -86,7 +83,7 @@ func (n *Node) Mark(a *record.Alloc) {
 	}
 }
 
-// Spans are the times of a reservation, the present or next one first.
+// Spans returns the times of a reservation, the present or next one first.
 func (r *Reservation) Spans() []record.Span {
 	var out []record.Span
 	for _, w := range append([]record.Span{{Start: r.Rec.Start, End: r.Rec.End}}, r.Rec.Again...) {
@@ -97,10 +94,10 @@ func (r *Reservation) Spans() []record.Span {
 	return out
 }
 
-// partial: the reservation sets parts of nodes aside.
+// partial reports whether the reservation sets parts of nodes aside.
 func (r *Reservation) partial() bool { return r != nil && len(r.Parts) > 0 }
 
-// Seat is where jobs of a reservation see a node; nil when they do not.
+// Seat returns the Node on which jobs of a reservation see a node; nil when they do not.
 func (r *Reservation) Seat(n *Node) *Node {
 	if !r.partial() || n.Whole != nil {
 		return n
@@ -108,14 +105,14 @@ func (r *Reservation) Seat(n *Node) *Node {
 	return r.Parts[n.Index]
 }
 
-// Overlap is what of an allocation on the node is of the part.
+// Overlap returns the part of an allocation on the node that lies in this part.
 func (n *Node) Overlap(a *record.Alloc) *record.Alloc {
 	both := &record.Alloc{Node: a.Node, Cores: a.Cores.And(n.Share.Cores)}
 	both.CPUs = both.Cores.Count() * int(n.Config.Threads)
 	for i := range a.Gres {
 		g := a.Gres[i]
 		if len(g.Devices) == 0 {
-			continue // counted: nobody can tell which
+			continue // counted: the devices are not known
 		}
 		g.Devices = slices.DeleteFunc(slices.Clone(g.Devices), func(d int) bool {
 			return !slices.ContainsFunc(n.Share.Gres, func(have record.GresAlloc) bool {
@@ -129,14 +126,13 @@ func (n *Node) Overlap(a *record.Alloc) *record.Alloc {
 	return both
 }
 
-// Back is what a run that is on reserved cores gives back to the node's
-// profile, from which they are taken once already.
+// Back is what a run on reserved cores returns to the node's profile, because they have already been taken there once.
 type Back struct {
 	From, To int64
 	Use      []int64
 }
 
-// GiveBack adds (or with sign -1 takes away) what is counted twice over [from, to).
+// GiveBack adds (or with sign -1 subtracts) what is counted twice over [from, to).
 func (p *Part) GiveBack(from, to, sign int64) {
 	for _, b := range p.Backs {
 		lo, hi := max(from, b.From), min(to, b.To)
@@ -148,8 +144,8 @@ func (p *Part) GiveBack(from, to, sign int64) {
 	}
 }
 
-// Rivals are the parts that a job on n has to keep off: all of a node's; on a part those of reservations that share its cores
-// (MAINT, OVERLAP) and do not give way.
+// Rivals returns the parts that a job on n must keep off: all of a node's; on a part those of reservations that share its cores (MAINT,
+// OVERLAP) and do not give way.
 func (n *Node) Rivals() []*Node {
 	if n.Whole == nil {
 		return n.Subs
@@ -166,8 +162,7 @@ func (n *Node) Rivals() []*Node {
 	return out
 }
 
-// Shut are the cores that parts of the node keep from a job that runs from now
-// until before end, and with hide their devices.
+// Shut returns the cores that parts of the node withhold from a job that runs from now until before end.
 func (n *Node) Shut(now, end int64) record.Bits {
 	var out record.Bits
 	for _, sub := range n.Rivals() {
@@ -178,7 +173,7 @@ func (n *Node) Shut(now, end int64) record.Bits {
 	return out
 }
 
-// meets: the reservation of the part is in force at some time from from until before to.
+// meets reports whether the reservation of the part is active at some time in [from, to).
 func (n *Node) meets(from, to int64) bool {
 	return slices.ContainsFunc(n.Resv.Spans(), func(w record.Span) bool { return w.Start < to && w.End > from })
 }
@@ -197,8 +192,8 @@ func (n *Node) Hide(now, end, sign int64) {
 	}
 }
 
-// Passes: jobs of r need not mind what the other reservation has: it is their
-// own, or theirs may have what others have (MAINT, OVERLAP in scontrol(1)).
+// Passes reports whether jobs of r may ignore the other reservation: it is their own, or theirs may overlap others (MAINT, OVERLAP in
+// scontrol(1)).
 func (r *Reservation) Passes(other *Reservation) bool {
 	if r == nil {
 		return false
@@ -206,16 +201,16 @@ func (r *Reservation) Passes(other *Reservation) bool {
 	return r == other || r.Rec.Maint || r.Rec.Overlap && !other.Rec.Maint
 }
 
-// LicensesOnly: the reservation sets no nodes aside, so its jobs may use any.
+// LicensesOnly reports whether the reservation sets no nodes aside, so that its jobs may use any.
 func (r *Reservation) LicensesOnly() bool { return len(r.Rec.Nodes) == 0 && len(r.Rec.Licenses) > 0 }
 
-// SoonReserved: a part of the node is reserved at some time from from until to.
+// SoonReserved reports whether a part of the node is reserved at some time in [from, to).
 func (n *Node) SoonReserved(from, to int64) bool {
 	return slices.ContainsFunc(n.Rivals(), func(sub *Node) bool { return sub.meets(from, to) })
 }
 
-// Clip shortens a stretch to what other reservations on the node leave; again
-// is where to look next when they leave nothing of it.
+// Clip shortens a stretch to the time that other reservations leave on the node; again is the time at which to look next when nothing is
+// left.
 func (n *Node) Clip(resv *Reservation, begin, end, lengthS int64) (int64, int64, int64) {
 	for moved := true; moved; {
 		moved = false

@@ -2,14 +2,14 @@ package node
 
 import "github.com/sluice-hpc/sluice/sched/record"
 
-// Run is a running job, or one started by the pass that is under way.
+// Run is a running job, or one started by the current pass.
 type Run struct {
 	Rec   *record.Run
-	End   int64 // as the profiles have it
+	End   int64 // as in the profiles
 	Parts []Part
 	Lic   []int64
 	Late  bool // over its limit
-	Alone bool // its nodes are for its user alone
+	Alone bool // its user has the nodes alone
 	Heap  int
 }
 
@@ -18,7 +18,7 @@ type Part struct {
 	Node  *Node
 	Use   []int64
 	Cores record.Bits
-	Pool  int32 // place plus one of the partition whose jobs share the cores
+	Pool  int32 // index plus one of the partition whose jobs share the cores
 	Alloc *record.Alloc
-	Backs []Back // what reservations of parts of the node have taken as well
+	Backs []Back // already taken by reservations of parts of the node
 }

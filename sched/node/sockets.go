@@ -8,8 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// socketOf is the socket that a device is near to: that of the first core near
-// it; -1 when that is not known.
+// socketOf returns the socket of a device: that of the first core near it; -1 when unknown.
 func (n *Node) socketOf(d *record.Device) int {
 	for w, word := range d.Cores {
 		if word != 0 {
@@ -19,7 +18,7 @@ func (n *Node) socketOf(d *record.Device) int {
 	return -1
 }
 
-// reachesSockets reports whether a group has devices enough near enough sockets when all are free.
+// reachesSockets reports whether enough sockets have enough devices of a group when all are free.
 func (cfg *Config) reachesSockets(gi int, g *GresNeed) bool {
 	n := &Node{Config: cfg}
 	devices := map[int]int64{}
@@ -39,7 +38,7 @@ func (cfg *Config) reachesSockets(gi int, g *GresNeed) bool {
 	return len(devices) == 0 || sockets >= ceilDiv64(g.Count, g.Each)
 }
 
-// near adds the allocation units of the cores that a device is near to.
+// near adds the allocation units of the cores near a device.
 func (n *Node) near(to record.Bits, d *record.Device) record.Bits {
 	for _, k := range d.Cores.List() {
 		for i := range n.Config.perCore {
@@ -49,10 +48,8 @@ func (n *Node) near(to record.Bits, d *record.Device) record.Bits {
 	return to
 }
 
-// socketDevices chooses count free devices, each of them on as few sockets as
-// hold exactly that many each (--gpus-per-socket in sbatch(1)), the tightest
-// sockets first. nil when there are not enough such sockets. Where it is not
-// known what a device is near to, any will do.
+// socketDevices chooses count free devices, each of them on as few sockets as hold exactly that many each (--gpus-per-socket in sbatch(1)),
+// the tightest sockets first. It returns nil when there are not enough such sockets. Devices with an unknown socket fit anywhere.
 func (n *Node) socketDevices(gi int, count, each int64, taken []int) []int {
 	devs := n.Rec.Gres[gi].Devices
 	free := map[int][]int{}
@@ -85,7 +82,7 @@ func (n *Node) socketDevices(gi int, count, each int64, taken []int) []int {
 
 func ceilDiv64(a, b int64) int64 { return (a + b - 1) / b }
 
-// LacksSockets: enough devices are free, but not so many on each socket.
+// LacksSockets reports whether enough devices are free, but not the number on each socket.
 func (n *Node) LacksSockets(v *Need) bool {
 	for i := range v.Gres {
 		g := &v.Gres[i]

@@ -7,17 +7,17 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// guard decides which jobs are promised a start, and when: the first ones that have to wait, and those that have waited too long. It
-// does not look at nodes.
+// guard decides which jobs are promised a start, and when: the first waiting jobs, and those that have waited too long. It does not look at
+// nodes.
 type guard struct {
 	params  *record.Params
 	now     int64
 	lowTier uint16 // of partitions
 }
 
-// count adds what waits in a class, and in those that come after it in its family, to what the guard goes by in its partition. Only
-// jobs and array tasks that could start there are counted: neither those that are held, by somebody or by a limit, nor those that a
-// reservation merely attracts, which wait in their partition, too.
+// count adds the waiting jobs of a class, and of those below it in its family's heap, to the totals of its partition. It only counts jobs
+// and array tasks that could start there: neither held ones, by a user or by a limit, nor those that a reservation merely attracts, which
+// also wait in their partition.
 func (g *guard) count(l *line, c *queue.Class) {
 	l.longest = max(l.longest, c.Below.Longest)
 	if g.params.MaxWaitS > 0 {
@@ -51,28 +51,27 @@ func (g *guard) countStartable(l *line, c *queue.Class) {
 // expensive and of little use.
 const maxLong = 16
 
-// Where more than overfull wait for longer than MaxWaitS, the bound cannot be
-// kept for all, and promises to the oldest would only keep the machine from the
-// rest: for each one more there is one less, down to leastLong.
+// When more than overfull jobs wait for longer than MaxWaitS, the bound cannot be kept for all, and promises to the oldest would only block
+// the machine for the rest: each further job reduces the promises by one, down to leastLong.
 const (
 	overfull  = 32
 	leastLong = 2
 )
 
-// longPromises is how many promises under MaxWaitS there are.
+// longPromises returns the number of promises under MaxWaitS.
 func (l *line) longPromises() int {
 	return max(leastLong, maxLong-max(0, l.old-overfull))
 }
 
-// long is how long a job of the partition waits before a start is kept free for it (Params.MaxWaitS): until the longest job that could
-// start in its way would end after MaxWaitS; at least a sixth of MaxWaitS, so that a queue with jobs without a limit does not promise
+// long returns the waiting time after which a start is kept free for a job of the partition (Params.MaxWaitS): so that the longest job that
+// could start in its way ends within MaxWaitS; at least a sixth of MaxWaitS, so that a queue with jobs without a limit does not promise
 // every job a start.
 func (g *guard) long(l *line) int64 {
 	most := g.params.MaxWaitS
 	return max(most/6, most-l.longest)
 }
 
-// promises is how many of a partition that have to wait are promised a start as they do.
+// promises returns how many waiting jobs of a partition are promised a start at once.
 func (g *guard) promises() int {
 	switch g.params.Policy {
 	case record.FIFO:
@@ -83,7 +82,7 @@ func (g *guard) promises() int {
 	return max(1, g.params.Reservations)
 }
 
-// waitedLong reports whether the job has waited for so long that a start is kept free for it.
+// waitedLong reports whether the job has waited so long that a start is kept free for it.
 func (g *guard) waitedLong(l *line, e *queue.Entry) bool {
 	return g.longLeft(l) && g.now-e.Eligible > g.long(l)
 }
@@ -93,28 +92,26 @@ func (g *guard) longLeft(l *line) bool {
 	return g.params.MaxWaitS > 0 && !g.params.Weights.Say() && g.params.Policy == record.EASY && l.promises < l.longPromises()
 }
 
-// promisesLeft reports whether the next job that has to wait may be promised a start.
+// promisesLeft reports whether the next waiting job may be promised a start.
 func (g *guard) promisesLeft(l *line) bool {
 	return !l.put && l.promises < g.promises()
 }
 
-// tooSoon reports whether the first job of a partition that has to wait has not yet waited long enough for a promise, in a queue that
-// is not short.
+// tooSoon reports whether the first waiting job of a partition has not yet waited long enough for a promise, in a queue that is not short.
 func (g *guard) tooSoon(l *line, e *queue.Entry) bool {
 	return g.early(e) && l.startable > g.params.ShortQueue
 }
 
-// early reports whether e has waited for less than HeadGuardS and has not been promised a start.
-// Partitions of a higher tier than others are exempt: what started in the meantime would belong to those others. So is everybody where
-// priorities say who is first: the highest is promised a start at once, and nothing is kept free for one of lower priority.
+// early reports whether e has waited for less than HeadGuardS and has not been promised a start. Partitions above the lowest tier are
+// exempt: jobs that start meanwhile would belong to lower ones. So are all jobs where priorities order the queue: the first is promised a
+// start at once, and nothing is kept free for a job of lower priority.
 func (g *guard) early(e *queue.Entry) bool {
 	return g.params.Policy == record.EASY && !g.params.Weights.Say() && e.Class.Part.Rec.PriorityTier == g.lowTier &&
 		!e.Job.Rec.Promised && g.now-e.Eligible < g.params.HeadGuardS
 }
 
-// reserve promises e a start, if there is a promise for it; false when there is
-// none for it or any that is as long. The first that waits is promised the
-// earliest there is; who is only not to wait too long, one as late as that allows.
+// reserve promises e a start, if a promise is available; it returns false when there is none for e, or for any job as long. The first
+// waiting job is promised the earliest start; one under MaxWaitS only, a start as late as that allows.
 func (p *pass) reserve(c *turn, e *queue.Entry) bool {
 	l := c.line
 	from, first := p.ix.Now, true
@@ -138,18 +135,16 @@ func (p *pass) reserve(c *turn, e *queue.Entry) bool {
 		}
 	}
 	if !ok {
-		return false // never, as far as anybody knows: nor would its equals
+		return false // never, as far as can be foreseen, and neither could its equals
 	}
 	l.promises++
 	p.plan.Reserve[len(p.plan.Reserve)-1].First = first &&
-		p.params.Policy == record.EASY // where everybody is promised a start nobody is put off
+		p.params.Policy == record.EASY // a conservative policy delays no job
 	return true
 }
 
-// promise finds the earliest start from from on for a job that cannot start now, takes the
-// resources from then on, and adds the Reserve. It reports false when that is
-// later than by, or the job could never start as far as the plan reaches; at is
-// then 0.
+// promise finds the earliest start from from on for a job that cannot start now, takes the resources from then on, and adds the Reserve. It
+// returns false when that is later than by, or beyond the horizon of the plan; at is then 0.
 func (p *pass) promise(c *turn, e *queue.Entry, from, by int64) (at int64, ok bool) {
 	early := from <= p.ix.Now
 	if e.Limit >= c.lasting {
@@ -182,6 +177,6 @@ func (p *pass) promise(c *turn, e *queue.Entry, from, by int64) (at int64, ok bo
 	return at, true
 }
 
-// foreseeableS is how far ahead a start may be for the first that waits to be promised it before HeadGuardS, in seconds. One
-// beyond that depends on jobs without a time limit: other jobs without one would be kept from free nodes until those happen to end.
+// foreseeableS is how far ahead, in seconds, a start may lie for the first waiting job to be promised it before HeadGuardS. A later one
+// depends on jobs without a time limit: other jobs without one would be kept from free nodes until those happen to end.
 const foreseeableS = record.UnlimitedS / 2

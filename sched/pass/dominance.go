@@ -6,11 +6,10 @@ import (
 	"github.com/sluice-hpc/sluice/sched/queue"
 )
 
-// A job that is at least as large and as long as one that could not start in
-// this pass cannot start either: within a pass what is free only shrinks. Only
-// requests that differ in nothing but amounts are compared.
+// A job that is at least as large and as long as one that could not start in this pass cannot start either, because free resources only
+// shrink within a pass. Only requests that differ in nothing but amounts are compared.
 
-// defeat is what could not start in this pass, and for how long.
+// defeat describes a job that could not start in this pass.
 type defeat struct {
 	amounts []int64
 	least   int64
@@ -28,14 +27,13 @@ func (f *defeat) within(amounts []int64, least int64) bool {
 	return true
 }
 
-// defeats are those of a pass, by kind of request.
+// defeats holds those of a pass, by kind of request.
 type defeats map[string][]defeat
 
-// maxDefeats bounds what is compared with. Those beyond are tried for
-// themselves.
+// maxDefeats bounds the comparisons. Jobs beyond are tried.
 const maxDefeats = 32
 
-// cover reports whether something no larger and no longer has failed.
+// cover reports whether a job that is no larger and no longer has failed.
 func (d defeats) cover(c *queue.Family, least int64) bool {
 	b := &c.Shape.Bulk
 	for i := range d[b.Kind] {
@@ -46,8 +44,7 @@ func (d defeats) cover(c *queue.Family, least int64) bool {
 	return false
 }
 
-// add notes that a job of c could not start; what is within it need not
-// be kept.
+// add notes that a job of c could not start; it replaces those that it covers.
 func (d defeats) add(c *queue.Family, least int64) {
 	b := &c.Shape.Bulk
 	f := defeat{b.Amounts, least}

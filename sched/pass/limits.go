@@ -8,21 +8,21 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// room is what is left under the limits of associations and QOS; a pass uses it up as it starts jobs. A job looks at its own few.
+// room holds the rest under the limits of associations and QOS; a pass uses it up as it starts jobs. A job looks at its own few.
 type room struct {
 	limits []record.Limit
 	left   []int64
 	freed  []int64
-	taken  map[int32]int64 // by the pass, under the first of limits that are the same
-	wait   int64           // for how many seconds a job has to wait that lacks what running jobs use up; Forever: there is none
+	taken  map[int32]int64 // by the pass, under the first entry of a limit with several
+	wait   int64           // seconds until running jobs will have used up enough for a job that lacks it; Forever: there is no such job
 }
 
-// lacks is the limit that keeps a job of the class from starting; "" when none does.
+// lacks returns the limit that keeps a job of the class from starting; "" when none does.
 func (r *room) lacks(c *turn, limitS int64) record.Code {
 	return r.short(c.Root.Job.Rec.LimitsIn(c.Part.Rec.Name), func(what string) int64 { return sizing.LimitNeed(what, &c.Counts, limitS) })
 }
 
-// short is the limit under which a job lacks what it needs.
+// short returns the limit under which a job lacks what it needs.
 func (r *room) short(limits []int32, need func(what string) int64) record.Code {
 	for _, i := range limits {
 		l := &r.limits[i]
@@ -34,7 +34,7 @@ func (r *room) short(limits []int32, need func(what string) int64) record.Code {
 	return ""
 }
 
-// until is in how many seconds so much more will be left under a limit, as time alone frees it.
+// until returns in how many seconds time alone frees lack under a limit.
 func (r *room) until(i int32, lack int64) int64 {
 	if int(i) >= len(r.freed) || r.freed[i] <= 0 {
 		return record.Forever
@@ -46,7 +46,7 @@ func (r *room) until(i int32, lack int64) int64 {
 	return int64(max(1, s))
 }
 
-// lacksFor is lacks for what a job of the class with such limits would hold, which may be more than it asks for.
+// lacksFor is lacks for the allocation of a job of the class with such limits, which may exceed its request.
 func (r *room) lacksFor(c *turn, limits []int32, allocs []record.Alloc, limitS int64) record.Code {
 	return r.short(limits, func(what string) int64 {
 		if tres, ok := strings.CutPrefix(what, record.LimitLeast); ok {
@@ -59,7 +59,7 @@ func (r *room) lacksFor(c *turn, limits []int32, allocs []record.Alloc, limitS i
 	})
 }
 
-// use takes what was allocated. Of a budget that is spent as time passes nothing is taken.
+// use subtracts an allocation. Budgets that are used up by time passing are not reduced.
 func (r *room) use(limits []int32, allocs []record.Alloc, limitS int64) {
 	for _, i := range limits {
 		if l := &r.limits[i]; !l.PerJob {
@@ -69,7 +69,7 @@ func (r *room) use(limits []int32, allocs []record.Alloc, limitS int64) {
 	}
 }
 
-// counted is an amount as it counts for a limit.
+// counted returns an amount times its factor for a limit.
 func counted(l *record.Limit, f record.Factor, n int64) int64 {
 	if strings.HasPrefix(l.What, record.LimitMins) {
 		return f.Of(n)
@@ -77,7 +77,7 @@ func counted(l *record.Limit, f record.Factor, n int64) int64 {
 	return n
 }
 
-// heldFor is held; of LimitMins times the time limit, of LimitEach for each node.
+// heldFor is held; for LimitMins times the time limit, for LimitEach per node.
 func heldFor(what string, allocs []record.Alloc, limitS int64) int64 {
 	if tres, ok := strings.CutPrefix(what, record.LimitMins); ok {
 		return record.Product(held(tres, allocs), limitS)
@@ -88,7 +88,7 @@ func heldFor(what string, allocs []record.Alloc, limitS int64) int64 {
 	return held(what, allocs)
 }
 
-// held is how much of what is limited is allocated. The time is no part of it.
+// held returns the allocated amount of a limited resource, regardless of time.
 func held(what string, allocs []record.Alloc) (n int64) {
 	for i := range allocs {
 		a := &allocs[i]

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// order is the order in which backfill candidates are taken: see Order.
+// order is the order of backfill candidates: see record.Order.
 type order struct {
 	params *record.Params
 	now    int64
@@ -18,8 +18,7 @@ func newOrder(params *record.Params, now int64) *order {
 	return &order{params, now, cmp.Or(params.GuardS, 86400)}
 }
 
-// Key is the place in that order of an entry of c. A shorter or earlier one
-// never comes later.
+// Key returns the place of an entry of c in that order. A shorter or earlier entry never comes later.
 func (o *order) Key(c *queue.Class, predicted, elig int64) int64 {
 	switch {
 	case o.params.Order == record.Merit:
@@ -30,8 +29,7 @@ func (o *order) Key(c *queue.Class, predicted, elig int64) int64 {
 	return predicted
 }
 
-// merit is lower for jobs to be taken earlier: see Merit. In whole numbers, so
-// that it is the same on every machine.
+// merit is lower for jobs that should be taken earlier: see record.Merit. It uses whole numbers, so that it is the same on every machine.
 func (o *order) merit(c *queue.Class, predicted, elig int64) int64 {
 	const perDay = 32
 	days := min(max(0, o.now-elig), 1<<32) * perDay / 86400

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// TestOrderIsMonotone: who is shorter or has waited for longer never comes later, which is what lets a walk leave parts of a queue out.
+// TestOrderIsMonotone: a job that is shorter or has waited longer never comes later, so a walk can skip parts of a queue.
 func TestOrderIsMonotone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		params := record.Params{

@@ -14,11 +14,9 @@ import (
 
 // pass is one run over the queue.
 //
-// The queue is not walked job by job but class by class: a heap holds each
-// class by the first of its jobs that has not been dealt with, of a family one class after the other. Within a pass
-// resources only shrink, so when one job of a class cannot start, none of the
-// class can, and the class is done with: a queue of 100,000 jobs in 100
-// classes costs what it starts, and 100 failures.
+// The queue is walked class by class, not job by job. A heap orders the classes by their first unhandled job; a pass opens the classes of a
+// family one after another. Within a pass resources only shrink, so when one job of a class cannot start, none of the class can, and the
+// class is done: a queue of 100,000 jobs in 100 classes costs its starts plus 100 failures.
 type pass struct {
 	*Runner
 	in     *record.Snapshot
@@ -36,16 +34,16 @@ type pass struct {
 	lines  []line   // by number of the partition
 	first  turnHeap // by queue order
 	second []*turn  // of one tier and rank: backfill candidates to be taken in their own order
-	short  bool     // taking those
+	short  bool     // second is being taken
 
 	started []*node.Run
-	yields  map[*node.Node]bool // on which jobs were told to go
-	room    []int64             // of fitsWithout
+	yields  map[*node.Node]bool // nodes on which jobs were told to give way
+	room    []int64             // buffer of fitsWithout
 	tried   int
 	perUser map[string]int
 	limits  room
 	defeats defeats
-	seen    map[uint32]struct{} // jobs whose reason is settled
+	seen    map[uint32]struct{} // jobs whose reason is final
 }
 
 func newPass(pr *Runner, in *record.Snapshot) *pass {
@@ -107,7 +105,7 @@ func (p *pass) takeInTurn(h *turnHeap) {
 			return
 		}
 		asked, on := false, true
-		if !p.finished(p.current(c).Job) { // else by another partition: what comes next may have to wait for its turn
+		if !p.finished(p.current(c).Job) { // otherwise another partition finished it, and the next job may not be first
 			asked = p.until != nil && p.current(c).Job == p.until
 			on = p.step(c)
 			c.over = !on
@@ -128,7 +126,7 @@ func (p *pass) takeInTurn(h *turnHeap) {
 	}
 }
 
-// spent reports whether the budget is used up, and if so says where to go on.
+// spent reports whether the budget is used up, and if so notes where to continue.
 func (p *pass) spent() bool {
 	depth := p.params.Depth
 	if depth > 0 && p.tried >= depth {
@@ -141,8 +139,7 @@ func (p *pass) spent() bool {
 	return true
 }
 
-// stopAt notes where a truncated pass stopped: the next one goes on from
-// there, and only renews the promises of what stands before.
+// stopAt notes where a truncated pass stopped: the next one continues there, and only renews the promises of earlier jobs.
 func (p *pass) stopAt(e *queue.Entry) {
 	if p.short || e == nil || !p.plan.Truncated {
 		return
@@ -150,7 +147,7 @@ func (p *pass) stopAt(e *queue.Entry) {
 	p.plan.Resume = record.Cursor{Tier: e.Class.Part.Rec.PriorityTier, Priority: e.Job.Priority, Submit: e.Job.Rec.Submit, ID: e.Job.Rec.ID}
 }
 
-// passed reports whether e stands before the place where the last pass stopped.
+// passed reports whether e comes before the place where the last pass stopped.
 func (p *pass) passed(e *queue.Entry) bool {
 	cur := p.in.Resume
 	if cur == (record.Cursor{}) {
@@ -165,7 +162,7 @@ func (p *pass) passed(e *queue.Entry) bool {
 	) < 0
 }
 
-// candidatesDue reports whether candidates of one tier and rank wait for their turn, and all others of that rank have been dealt with.
+// candidatesDue reports whether candidates of one tier and rank wait for their turn, and all others of that rank have been handled.
 func (p *pass) candidatesDue() bool {
 	if len(p.second) == 0 {
 		return false
@@ -177,7 +174,7 @@ func (p *pass) candidatesDue() bool {
 	return a.Job.Rank != b.Job.Rank || a.Class.Part.Rec.PriorityTier != b.Class.Part.Rec.PriorityTier
 }
 
-// takeAllCandidates takes the candidates of one rank in their own order, and lets their classes go on with what is of a lower one.
+// takeAllCandidates takes the candidates of one rank in their own order, and lets their classes continue with jobs of a lower one.
 func (p *pass) takeAllCandidates() {
 	p.short = true
 	p.takeCandidates(p.second[0].next.Job.Rank)
@@ -200,8 +197,8 @@ func (p *pass) takeAllCandidates() {
 	p.second = p.second[:0]
 }
 
-// takeCandidates takes those of a rank. Classes of which nothing fits now are left out before they are sorted: nothing of them will fit
-// later in the pass.
+// takeCandidates takes the candidates of a rank. Classes with no job that fits now are left out before sorting, because none will fit later
+// in the pass.
 func (p *pass) takeCandidates(rank uint32) {
 	h := turnHeap{less: func(a, b *turn) bool { return a.top.Before(b.top) }}
 	for _, c := range p.second {
@@ -233,7 +230,7 @@ func (p *pass) couldStart(c *turn) bool {
 	return c.Root.Min.Least < c.bound && p.fits(c.Family, c.Root.Min.Least, &c.wait)
 }
 
-// current is the job of c that is next in the order under way.
+// current returns the next job of c in the present order.
 func (p *pass) current(c *turn) *queue.Entry {
 	if p.short {
 		return c.top.E
@@ -241,9 +238,8 @@ func (p *pass) current(c *turn) *queue.Entry {
 	return c.next
 }
 
-// advance goes on to the next job of c: to the very next one where it may be
-// promised something, else to the next that may start, or that has waited so
-// long that it is promised something in any case.
+// advance moves to the next job of c: to the very next one if it may be promised something, else to the next that may start, or that has
+// waited so long that it is promised a start in any case.
 func (p *pass) advance(c *turn, promises bool) {
 	if p.short {
 		c.walk.Pop()
@@ -256,8 +252,7 @@ func (p *pass) advance(c *turn, promises bool) {
 	c.next = c.Root.Next(c.next, &w)
 }
 
-// skip moves c on to a job that has something left to start; false when there
-// is none.
+// skip moves c to a job that has something left to start; false when there is none.
 func (p *pass) skip(c *turn) bool {
 	for {
 		if p.short {
@@ -280,7 +275,7 @@ func (p *pass) finished(j *queue.Job) bool {
 	return j.Pass == p.number && j.Done
 }
 
-// step deals with the job of c whose turn it is and reports whether to go on with the class.
+// step handles the job of c whose turn it is and reports whether to continue with the class.
 func (p *pass) step(c *turn) bool {
 	e := p.current(c)
 	j := e.Job
@@ -330,15 +325,13 @@ func (p *pass) step(c *turn) bool {
 	return p.wait(c, e)
 }
 
-// reordered: a job of the partition waits, so the rest are candidates, which
-// may be taken in another order.
+// reordered reports whether a job of the partition waits, so that the rest are candidates, which may be taken in another order.
 func (p *pass) reordered(c *turn) bool {
 	return p.params.Order != record.QueueOrder && !p.short && p.params.Policy == record.EASY &&
 		(c.line.promises >= p.guard.promises() || c.line.put)
 }
 
-// deadline is the longest limit the job may be given, and whether that is
-// enough.
+// deadline returns the longest limit that the job may get, and whether that suffices.
 func (p *pass) deadline(e *queue.Entry) (int64, bool) {
 	d := e.Job.Rec.Deadline
 	if d == 0 || !e.Endless && p.ix.Now+e.Limit <= d {
@@ -366,7 +359,7 @@ func (p *pass) start(c *turn, e *queue.Entry, limit int64) bool {
 	}
 	end := record.Add(p.ix.Now, limit)
 	if r := c.Shape.Resv; r != nil && !r.Rec.Flex && end > r.Rec.End {
-		if end = r.Rec.End; end <= p.ix.Now { // a job may be longer than what is left: it ends with the reservation
+		if end = r.Rec.End; end <= p.ix.Now { // a job may be longer than the reservation's rest: it ends with the reservation
 			return false
 		}
 	}
@@ -392,7 +385,7 @@ func (p *pass) start(c *turn, e *queue.Entry, limit int64) bool {
 	return p.commit(c, e, ch, limit)
 }
 
-// before is so many seconds before t, unless that is never.
+// before returns t minus seconds, or t if it is never.
 func before(t, seconds int64) int64 {
 	if t >= record.Forever {
 		return t
@@ -447,7 +440,7 @@ func (p *pass) commit(c *turn, e *queue.Entry, ch *placement.Choice, limit int64
 	j.Taken++
 	if j.Rec.Array == nil || j.Taken >= j.Rec.Array.Startable() {
 		j.Done = true
-		if _, said := p.seen[j.Rec.ID]; said { // by another partition, in which it waits
+		if _, said := p.seen[j.Rec.ID]; said { // set by another partition, in which it waits
 			p.plan.Reasons = slices.DeleteFunc(p.plan.Reasons, func(r record.JobReason) bool { return r.ID == j.Rec.ID })
 			delete(p.seen, j.Rec.ID)
 		}
@@ -461,12 +454,11 @@ func (p *pass) commit(c *turn, e *queue.Entry, ch *placement.Choice, limit int64
 	return true
 }
 
-// wait settles what becomes of a job that cannot start: a promise while there
-// are any to give, and a reason. It moves the class on, and reports whether
-// there may be more of it to look at.
+// wait handles a job that cannot start: a promise if one is available, and a reason. It moves the class on, and reports whether more of it
+// may be looked at.
 func (p *pass) wait(c *turn, e *queue.Entry) bool {
 	if c.Attracted() {
-		return false // the job waits in its partition; this was worth a try
+		return false // the job waits in its partition; this was only an attempt
 	}
 	firstHere := c.line.waiting == 0
 	c.line.waiting++
@@ -491,7 +483,7 @@ func (p *pass) wait(c *turn, e *queue.Entry) bool {
 	return true
 }
 
-// finish collects reasons, gives back what the pass took, and sorts.
+// finish collects reasons, releases the pass's resources, and sorts.
 func (p *pass) finish() {
 	p.reasons()
 	p.fu.ForgetFirsts()

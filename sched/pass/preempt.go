@@ -13,15 +13,12 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// endingS: a run that was told to go and ends so soon counts as gone when
-// victims are looked for, so that a job does not take a second set of victims
-// while the first is still leaving.
+// endingS: a run that is being preempted and ends within this time counts as gone when victims are chosen, so that a job does not take a
+// second set of victims while the first is still leaving.
 const endingS = 600
 
-// preempt looks for running jobs that give way to e: the fewest over all of the
-// nodes it needs, and among as many the least progressed. None goes unless all
-// that is needed can be had, and none whose going is not needed. It reports
-// whether the job will have nodes.
+// preempt looks for running jobs to preempt for e: the fewest over all of the nodes it needs, and among equally many the least progressed.
+// Nothing is preempted unless the job then gets all it needs, and no job without need. It reports whether the job will have nodes.
 func (p *pass) preempt(c *turn, e *queue.Entry) bool {
 	if p.params.Preempt == record.PreemptNone || e.Job.Rec.NoPreemptors || p.pl.LicensesUntil(c.Shape) <= p.ix.Now {
 		return false
@@ -44,7 +41,7 @@ func (p *pass) preempt(c *turn, e *queue.Entry) bool {
 	return true
 }
 
-// mayPreempt reports whether any job may have to give way to those of c.
+// mayPreempt reports whether jobs of c may preempt any job.
 func (p *pass) mayPreempt(c *turn) bool {
 	switch p.params.Preempt {
 	case record.PreemptPartition:
@@ -56,16 +53,16 @@ func (p *pass) mayPreempt(c *turn) bool {
 	return false
 }
 
-// preemption knows which running jobs may be preempted by which pending ones, and how.
+// preemption decides which running jobs may be preempted by which pending ones, and how.
 type preemption struct {
 	params *record.Params
 	ix     *index.Index
-	fresh  map[*node.Run]bool // started or told to go in this pass
-	// exempt is when the first of the jobs that run too short a time to be preempted can be.
+	fresh  map[*node.Run]bool // started or preempted in this pass
+	// exempt is the time when the first of the jobs that are still exempt from preemption no longer is.
 	exempt int64
 }
 
-// freshen notes that r is not to give way in this pass.
+// freshen notes that r must not be preempted in this pass.
 func (pr *preemption) freshen(r *node.Run) {
 	if pr.params.Preempt == record.PreemptNone {
 		return
@@ -76,7 +73,7 @@ func (pr *preemption) freshen(r *node.Run) {
 	pr.fresh[r] = true
 }
 
-// eviction is a search for nodes and for the jobs on them that have to go.
+// eviction is a search for nodes and for the jobs on them that have to be preempted.
 type eviction struct {
 	p      *pass
 	c      *turn
@@ -86,16 +83,16 @@ type eviction struct {
 	gpus   int64
 	need   int
 	wide   bool               // begin with jobs that hold many nodes
-	root   int32              // the topmost switch below which the nodes are; -1: no matter
-	wake   int64              // in seconds; nodes that take longer to be up are left out
-	nodes  []int32            // that may be had at all
+	root   int32              // topmost switch of the nodes; -1: any
+	wake   int64              // in seconds; nodes that take longer to wake are left out
+	nodes  []int32            // nodes that are available at all
 	chosen []int32            // places
 	gone   map[*node.Run]bool // victims
-	able   map[*node.Run]bool // who may be told to go
+	able   map[*node.Run]bool // jobs that may be preempted
 }
 
-// evictions are the ways to place the job under an alternative. Tasks that may
-// be spread are tried evenly over each number of nodes, up to maxSpread.
+// evictions returns the ways to place the job under an alternative. Tasks that may be spread are tried evenly over each number of nodes, up
+// to maxSpread.
 func (p *pass) evictions(c *turn, e *queue.Entry, alt *placement.Candidates) []*eviction {
 	d := &c.Shape.Demand
 	var out []*eviction
@@ -143,7 +140,7 @@ func (p *pass) evictions(c *turn, e *queue.Entry, alt *placement.Candidates) []*
 // maxSpread bounds the numbers of nodes over which tasks are tried.
 const maxSpread = 16
 
-// cheaper: fewer have to go, or they have done less.
+// cheaper reports whether fewer jobs are preempted, or ones that have progressed less.
 func (ev *eviction) cheaper(than *eviction) bool {
 	return cmp.Or(cmp.Compare(len(ev.gone), len(than.gone)), cmp.Compare(ev.progress(ev.gone), than.progress(than.gone))) < 0
 }
@@ -156,11 +153,10 @@ func (ev *eviction) progress(runs map[*node.Run]bool) int64 {
 	return sum
 }
 
-// choose takes the nodes that -w names, then those that the constraint counts,
-// then others, always the one for which the fewest more have to go; then it
-// spares everyone who can be spared.
+// choose takes the nodes that -w names, then those that the constraint counts, then others, always the one that adds the fewest victims;
+// then it spares every victim that is not needed.
 func (ev *eviction) choose() bool {
-	end := record.Add(ev.p.ix.Now, record.Add(ev.e.Least, ev.wake)) // it begins on all when the last is up
+	end := record.Add(ev.p.ix.Now, record.Add(ev.e.Least, ev.wake)) // it begins on all nodes when the last is up
 	for place, n := range ev.alt.Nodes {
 		blocked, until := n.Blocked(ev.c.Shape.Resv, ev.p.ix.Now)
 		if ev.root >= 0 && n.Above[0] != ev.root {
@@ -197,8 +193,7 @@ func (ev *eviction) choose() bool {
 	return true
 }
 
-// takeNodes adds want nodes for which ok holds. What a node costs is worked out
-// again only when one of its jobs has become a victim meanwhile.
+// takeNodes adds want nodes for which ok holds. A node's cost is only recomputed when one of its jobs has become a victim meanwhile.
 func (ev *eviction) takeNodes(want int, ok func(int32) bool) bool {
 	if want <= 0 {
 		return true
@@ -239,15 +234,15 @@ func (ev *eviction) takeNodes(want int, ok func(int32) bool) bool {
 	return true
 }
 
-// offer is a node with those who have to go for it, besides those who go anyway.
+// offer is a node with its victims beyond those chosen already.
 type offer struct {
 	place    int32
 	victims  []*node.Run
 	progress int64
-	nodes    int // that would be free when the victim alone goes; 0: not counted
+	nodes    int // nodes that this victim alone would free; 0: not counted
 }
 
-// cover counts for each job how many nodes its going alone would free.
+// cover counts for each job how many nodes its end alone would free.
 func cover(list []offer) {
 	count := map[*node.Run]int{}
 	for i := range list {
@@ -271,8 +266,8 @@ func (o *offer) compare(than *offer) int {
 	)
 }
 
-// offer looks for the smallest set of victims on a node: none, one alone, or as few as
-// are found by taking the least progressed and by taking the largest first.
+// offer looks for the smallest set of victims on a node: none, a single one, or the smaller result of taking the least progressed first and
+// taking the largest first.
 func (ev *eviction) offer(place int32) (offer, bool) {
 	n := ev.alt.Nodes[place]
 	ev.p.pl.Ask()
@@ -311,7 +306,7 @@ func (ev *eviction) offer(place int32) (offer, bool) {
 	return o, true
 }
 
-// fewest tries two orders, and spares whom it can, the most progressed first.
+// fewest tries two orders, and spares those that it can, the most progressed first.
 func (ev *eviction) fewest(n *node.Node, able []*node.Run) []*node.Run {
 	large := slices.Clone(able)
 	cpus := func(r *node.Run) int64 {
@@ -347,8 +342,7 @@ func (ev *eviction) fewest(n *node.Node, able []*node.Run) []*node.Run {
 	return best
 }
 
-// fitsWithout reports whether the job's part fits on n once those who leave
-// anyway, the victims so far and these are gone.
+// fitsWithout reports whether the job's part fits on n once the leaving jobs, the victims so far and these are gone.
 func (ev *eviction) fitsWithout(n *node.Node, these []*node.Run) bool {
 	v := ev.c.Shape.NeedFor(ev.alt, n.Config, ev.tasks, ev.gpus)
 	free := append(ev.p.room[:0], n.Prof.Now()...)
@@ -364,8 +358,7 @@ func (ev *eviction) fitsWithout(n *node.Node, these []*node.Run) bool {
 	return v.Fits(n.Config, free)
 }
 
-// spare lets everyone stay without whom the chosen nodes do as well, the most
-// progressed first.
+// spare keeps every victim that the chosen nodes do not need, the most progressed first.
 func (ev *eviction) spare() {
 	list := make([]*node.Run, 0, len(ev.gone))
 	for r := range ev.gone {
@@ -382,7 +375,7 @@ func (ev *eviction) spare() {
 	}
 }
 
-// release gives to free what r would give up on n: a suspended job only its CPUs.
+// release adds to free what r would release on n: a suspended job only its CPUs.
 func (pr *preemption) release(free []int64, r *node.Run, n *node.Node, sign int64) {
 	mode, _ := pr.modeOf(r)
 	for i := range r.Parts {
@@ -410,7 +403,7 @@ func (pr *preemption) tierOf(r *node.Run) uint16 {
 	return 0
 }
 
-// may: PreemptType says whose jobs give way to whose.
+// may reports whether PreemptType lets e preempt r.
 func (pr *preemption) may(c *turn, e *queue.Entry, r *node.Run) bool {
 	if pr.fresh[r] || r.Rec.NotPreemptable || r.Rec.Suspended || r.Rec.Job == nil {
 		return false
@@ -429,7 +422,7 @@ func (pr *preemption) may(c *turn, e *queue.Entry, r *node.Run) bool {
 	return from <= pr.ix.Now
 }
 
-// above reports whether jobs like e go before jobs like r, whenever that started.
+// above reports whether jobs like e rank above jobs like r, regardless of when it started.
 func (pr *preemption) above(c *turn, e *queue.Entry, r *node.Run) bool {
 	if pr.params.Preempt == record.PreemptPartition {
 		return c.Part.Rec.PriorityTier > pr.tierOf(r)
@@ -438,7 +431,7 @@ func (pr *preemption) above(c *turn, e *queue.Entry, r *node.Run) bool {
 	return mine != nil && slices.Contains(mine.Preempts, r.Rec.Job.QOS)
 }
 
-// exemptOf is how long r runs before it can be preempted: what its QOS says goes before what the cluster says.
+// exemptOf returns the run time before r can be preempted: its QOS's, or else the cluster's.
 func (pr *preemption) exemptOf(r *node.Run) int64 {
 	exempt := pr.params.ExemptS
 	if q := pr.qosOf(r.Rec.Job.QOS); q != nil {
@@ -456,8 +449,8 @@ func (pr *preemption) qosOf(name string) *record.QOS {
 	return nil
 }
 
-// modeOf is what happens to r, and the grace it has: its QOS or partition says;
-// the cluster has a mode for those that do not, and no grace.
+// modeOf returns the mode of preemption for r, and its grace time: those of its QOS or partition; otherwise the cluster's mode and no grace
+// time.
 func (pr *preemption) modeOf(r *node.Run) (record.PreemptMode, int64) {
 	mode := pr.params.PreemptMode
 	if pr.params.Preempt == record.PreemptQOS && r.Rec.Job != nil {
@@ -472,7 +465,7 @@ func (pr *preemption) modeOf(r *node.Run) (record.PreemptMode, int64) {
 	return mode, 0
 }
 
-// giveWay tells the victims to go, and keeps the nodes for the job.
+// giveWay preempts the victims, and keeps the nodes for the job.
 func (p *pass) giveWay(c *turn, e *queue.Entry, ev *eviction) {
 	at := p.ix.Now + 1
 	slices.Sort(ev.chosen)

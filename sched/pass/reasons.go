@@ -8,13 +8,13 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// outlasts: the reservation that e asks for is over.
+// outlasts reports whether the reservation that e requests is over.
 func (p *pass) outlasts(e *queue.Entry) bool {
 	r := e.Class.Shape.Resv
 	return r != nil && !r.Rec.Flex && p.ix.Now >= r.Rec.End
 }
 
-// say settles a job's own reason.
+// say sets a job's own reason.
 func (p *pass) say(e *queue.Entry, r record.Reason) {
 	id := e.Job.Rec.ID
 	if _, done := p.seen[id]; done {
@@ -26,8 +26,8 @@ func (p *pass) say(e *queue.Entry, r record.Reason) {
 	}
 }
 
-// reasons lists every job whose record does not say why it waits. Only jobs
-// whose record differs from what their class says are looked at, and only classes that this pass or the last one has looked at.
+// reasons lists every job whose record lacks its reason. It only looks at jobs whose record differs from the reason of their class, and at
+// classes that this pass or the last one has looked at.
 func (p *pass) reasons() {
 	for _, f := range p.q.Families {
 		why := p.q.FaultOf(f)
@@ -73,10 +73,10 @@ func (p *pass) wake() int64 {
 	return next
 }
 
-// reserved settles the reasons of the jobs of a family that a reservation is no longer for, or that reservations keep away.
+// reserved sets the reasons of the jobs of a family whose reservation no longer lasts, or that other reservations keep away.
 func (p *pass) reserved(f *queue.Family) {
 	if len(p.ix.Reservations) == 0 || f.Shape.Resv == nil && p.q.AwayFor(f, f.Longest).Code == "" {
-		return // reservations are further away than any of its jobs is long
+		return // reservations are further away than its longest job
 	}
 	f.Each(func(c *queue.Class) {
 		if p.waitOf(c).Code != record.WaitPriority {
@@ -94,7 +94,7 @@ func (p *pass) reserved(f *queue.Family) {
 	})
 }
 
-// waitOf is why those jobs of a class wait of which nothing else is said.
+// waitOf returns the reason of those jobs of a class that have no other reason.
 func (p *pass) waitOf(c *queue.Class) record.Reason {
 	if c.Pass == p.number {
 		return p.turns[c.Turn].wait

@@ -15,10 +15,10 @@ type Runner struct {
 	fu     *placement.Future
 	q      *queue.Queue
 
-	number uint64         // of the pass under way
-	turns  []*turn        // of it, and to be reused
-	opened int            // how many of those are of it
-	astray []*queue.Class // say something else since the last pass than what their families do
+	number uint64         // of the current pass
+	turns  []*turn        // of the current pass, and for reuse
+	opened int            // number of those in use
+	astray []*queue.Class // classes whose reason differs from their family's since the last pass
 }
 
 // New returns a Runner. It reads params at each pass.
@@ -26,7 +26,7 @@ func New(params *record.Params, ix *index.Index, pl *placement.Placer, q *queue.
 	return &Runner{params: params, ix: ix, pl: pl, fu: placement.NewFuture(params, ix, pl), q: q}
 }
 
-// Plan makes a plan for what the index and the queue have read of the snapshot, as far as one job where that is not nil.
+// Plan makes a plan for the snapshot that the index and the queue have followed, up to one job if until is not nil.
 func (pr *Runner) Plan(in *record.Snapshot, until *queue.Job) *record.Plan {
 	p := newPass(pr, in)
 	if until != nil {

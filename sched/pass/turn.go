@@ -8,32 +8,32 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// turn is the state of a class in the pass under way.
+// turn is the state of a class in the current pass.
 type turn struct {
 	*queue.Class
 	line *line
-	kin  bool // what comes after it in its family has had its chance
+	kin  bool // the classes below it in its family's heap have been considered
 
 	next     *queue.Entry
 	walk     queue.Walk // while candidates are taken
 	top      queue.Candidate
-	bound    int64         // entries that cannot be given less cannot start
-	reserved int64         // start promised to the last one that got a promise
+	bound    int64         // entries that require at least this time cannot start
+	reserved int64         // start of the last promise
 	lasting  int64         // and its limit
-	capped   bool          // what it would hold is more than its limits leave
-	over     bool          // nothing more of it in this pass, or not before the other candidates of its rank
-	wait     record.Reason // why those that remain wait; set as the pass begins
+	capped   bool          // its allocation would exceed its limits
+	over     bool          // done in this pass, or until the other candidates of its rank
+	wait     record.Reason // why the remaining ones wait; set as the pass begins
 }
 
-// line is the state of a partition in the pass under way.
+// line is the state of a partition in the current pass.
 type line struct {
 	promises  int
-	old       int   // jobs that have waited for longer than MaxWaitS, as far as it matters how many: see guard.count
-	startable int   // jobs and array tasks that could start when the pass began, as far as it matters how many
-	longest   int64 // time limit of those, in seconds
+	old       int   // jobs that have waited for longer than MaxWaitS, counted as far as relevant: see guard.count
+	startable int   // jobs and array tasks that could start when the pass began, counted as far as relevant
+	longest   int64 // their longest time limit, in seconds
 	waiting   int
-	closed    bool // FIFO: something before waits
-	put       bool // put off: the first that waits is not promised a start yet
+	closed    bool // FIFO: an earlier job waits
+	put       bool // delayed: the first waiting job is not promised a start yet
 }
 
 // open makes a turn for a class, reusing the memory of the last pass.
@@ -49,7 +49,7 @@ func (p *pass) open(c *queue.Class) *turn {
 	return t
 }
 
-// openKin opens the classes that come after c in its family, if a pass may do anything for them.
+// openKin opens the classes below c in its family's heap, if a pass may do anything for them.
 func (p *pass) openKin(c *turn) {
 	c.kin = true
 	for _, k := range c.Class.Next() {
@@ -59,8 +59,7 @@ func (p *pass) openKin(c *turn) {
 	}
 }
 
-// mayMatter reports whether anything may become of class k, or of those after it in the family, of which c is one: something starts,
-// takes the place of others, or is promised a start.
+// mayMatter reports whether class k, or those below it in the family of c, may get something: a start, preemption, or a promise.
 func (p *pass) mayMatter(c *turn, k *queue.Class) bool {
 	switch {
 	case c.line.closed:
@@ -79,7 +78,7 @@ func (p *pass) beaten(c *turn) bool {
 	if f.Pass != p.number {
 		f.Pass, f.Beaten, f.Tested, f.Wait = p.number, false, 0, record.Reason{}
 	}
-	if now := len(p.plan.Start) + 1; !f.Beaten && f.Tested != now { // else it fits as before
+	if now := len(p.plan.Start) + 1; !f.Beaten && f.Tested != now { // otherwise it fits as before
 		f.Tested = now
 		why := record.Reason{Code: record.WaitPriority}
 		if f.Beaten = !p.fits(f, f.First().Below.Least, &why); f.Beaten {
@@ -89,7 +88,7 @@ func (p *pass) beaten(c *turn) bool {
 	return f.Beaten
 }
 
-// fits reports whether a job of the family that is so long fits now; why not.
+// fits reports whether a job of the family of that length fits now; if not, why.
 func (p *pass) fits(f *queue.Family, least int64, why *record.Reason) bool {
 	if p.pl.LicensesUntil(f.Shape) <= p.ix.Now {
 		*why = record.Reason{Code: record.WaitLicenses}

@@ -15,35 +15,35 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// Admitter says for many jobs over the same nodes whether they could ever start. It places them as a pass does, so that what it admits
-// does start once the nodes are free, and no other rules of what fits have to be kept in step. Not safe for concurrent use.
+// Admitter decides for many jobs over the same nodes whether they could ever start. It places them as a pass does, so that an admitted job
+// does start once the nodes are free, and no second set of rules has to be kept consistent. Not safe for concurrent use.
 type Admitter struct {
 	ix *index.Index
 	pl *Placer
 }
 
-// NewAdmitter prepares for the nodes, partitions and reservations of a snapshot, which must not change. Nodes that are not usable take
-// no jobs. When a reservation is does not matter: those who ask for it have its nodes, others any.
+// NewAdmitter prepares for the nodes, partitions and reservations of a snapshot, which must not change. Unusable nodes take no jobs. The
+// times of reservations are ignored: jobs that request one have its nodes, others any.
 func NewAdmitter(p *record.Params, in *record.Snapshot) *Admitter {
 	own := *p
 	ix := index.New(&own, false)
 	idle := &record.Snapshot{Now: 1, Nodes: in.Nodes, Partitions: in.Partitions}
 	for _, r := range in.Reservations {
 		c := *r
-		c.Start, c.End, c.Again = 0, 0, nil // no time at all, so that it takes nothing from others
+		c.Start, c.End, c.Again = 0, 0, nil // empty, so that it takes nothing from others
 		idle.Reservations = append(idle.Reservations, &c)
 	}
 	ix.Follow(idle)
 	return &Admitter{ix, New(&own, ix)}
 }
 
-// Admit gives the number of nodes that the job would start on; 0 when it never can, with the reason.
+// Admit returns the number of nodes that the job would start on; 0 when it never can, with the reason.
 func (a *Admitter) Admit(j *record.Job) (nodes int, why string) {
 	req := j.Request
 	if req == nil {
 		req = &record.Request{}
 	}
-	if req.Switches > 0 { // a wish: after a time any nodes will do (sbatch(1), --switches)
+	if req.Switches > 0 { // only a preference: after a time any nodes will do (sbatch(1), --switches)
 		anywhere := *req
 		anywhere.Switches, anywhere.SwitchWaitS = 0, 0
 		req = &anywhere
@@ -73,8 +73,7 @@ func (a *Admitter) Admit(j *record.Job) (nodes int, why string) {
 	return 0, strings.Join(slices.Compact(reasons), "; ")
 }
 
-// Outgrown reports whether what is wrong with a job that Admit refuses is only that a partition has too few nodes or CPUs: one task
-// of it would fit there.
+// Outgrown reports whether Admit refuses a job only because a partition has too few nodes or CPUs: one task of it would fit there.
 func (a *Admitter) Outgrown(j *record.Job) bool {
 	if j.Request == nil {
 		return false
@@ -93,7 +92,7 @@ func (a *Admitter) Outgrown(j *record.Job) bool {
 	return false
 }
 
-// Memory is how much memory a job asks for on each node beyond what a partition allows, in words; "" when it does not.
+// Memory describes the memory per node that a job requests beyond a partition's limit; "" when it does not.
 func (a *Admitter) Memory(j *record.Job, partition string) string {
 	part := a.ix.Partition(partition)
 	if part == nil || part.Rec.MaxMemNodeMiB == 0 || j.Request == nil || malformed(j.Request) != "" {
@@ -110,7 +109,7 @@ func (a *Admitter) Memory(j *record.Job, partition string) string {
 	return ""
 }
 
-// malformed finds figures that no request can have.
+// malformed finds values that no request can have.
 func malformed(r *record.Request) string {
 	for _, x := range []struct {
 		name  string
@@ -144,7 +143,7 @@ func gresName(name, typ string) string {
 	return name + ":" + typ
 }
 
-// inPartition is on how many nodes of part the request starts, or why on none.
+// inPartition returns the number of nodes of part on which the request starts, or the reason why it does not.
 func (a *Admitter) inPartition(req *record.Request, part *index.Partition) (nodes int, why string) {
 	sh := a.shapeIn(req, part)
 	if ch := a.pl.Pick(sh, 2); ch != nil {
@@ -153,7 +152,7 @@ func (a *Admitter) inPartition(req *record.Request, part *index.Partition) (node
 	return 0, a.explain(req, part, sh)
 }
 
-// maxShapes bounds the shapes that are kept: each knows all nodes of its partition.
+// maxShapes bounds the shapes that are kept: each lists all nodes of its partition.
 const maxShapes = 64
 
 func (a *Admitter) shapeIn(req *record.Request, part *index.Partition) *Shape {
@@ -163,11 +162,11 @@ func (a *Admitter) shapeIn(req *record.Request, part *index.Partition) *Shape {
 	return a.pl.ShapeOf(a.pl.Intern(req), part, a.ix.Reservations.Named(req.Reservation), "")
 }
 
-// explain says what was asked for and what there is: all that the nodes have together, where each could hold a part, or the largest node.
+// explain describes the request and the hardware: the total of the nodes, where each could hold a part, or the largest node.
 func (a *Admitter) explain(req *record.Request, part *index.Partition, sh *Shape) string {
 	var c *Candidates
-	for i := range sh.Alts { // the last of the ways to place the job is the one with the fewest conditions
-		if x := &sh.Alts[i]; !x.Lacks && len(x.Nodes) > 0 { // a node that was asked for by name is the one to talk about
+	for i := range sh.Alts { // the last alternative has the fewest conditions
+		if x := &sh.Alts[i]; !x.Lacks && len(x.Nodes) > 0 { // explain a node that was requested by name
 			c = x
 		}
 	}
@@ -213,7 +212,7 @@ func (a *Admitter) explain(req *record.Request, part *index.Partition, sh *Shape
 		where, len(c.Nodes))
 }
 
-// atMost is the sum of the n largest.
+// atMost returns the sum of the n largest.
 func atMost(list []int64, n int) (sum int64) {
 	slices.SortFunc(list, func(a, b int64) int { return cmp.Compare(b, a) })
 	for _, x := range list[:min(n, len(list))] {
@@ -229,7 +228,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// largest sums up the most that any node of the partition has of each resource; of the nodes that were asked for by name, if any.
+// largest describes the most that any node of the partition has of each resource; if nodes were requested by name, of those.
 func (a *Admitter) largest(req *record.Request, sh *Shape) string {
 	var cpus, mem, tmp int64
 	var sockets, cores, threads int
@@ -288,7 +287,7 @@ func (a *Admitter) largest(req *record.Request, sh *Shape) string {
 	return out
 }
 
-// describe is what a request needs on one node, in words.
+// describe describes the needs of a request on one node.
 func describe(req *record.Request, d *sizing.Demand) string {
 	tasks := 1
 	if d.Even {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// cause names what keeps a request from a partition where that is not its size: nodes that are not there (-w), nodes that it excludes
-// (-x), or a generic resource that only other partitions have; "" otherwise.
+// cause names what keeps a request out of a partition, apart from its size: missing nodes (-w), excluded nodes (-x), or a generic resource
+// that only other partitions have; "" otherwise.
 func (a *Admitter) cause(req *record.Request, part *index.Partition, sh *Shape, where string) string {
 	pool := sh.pool()
 	if names := a.among(req.NodeList, pool, false); len(names) > 0 {
@@ -43,14 +43,14 @@ func (a *Admitter) cause(req *record.Request, part *index.Partition, sh *Shape, 
 	return fmt.Sprintf("the job needs %s of %s, which -x excludes", hostlist.Fold(out), where)
 }
 
-// among are those of the names that are in a list of nodes, or that are not.
+// among returns those of the names that are in a list of nodes (are), or that are not.
 func (a *Admitter) among(names []string, nodes []int32, are bool) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return (len(index.Intersect(a.ix.NodeList([]string{name}), nodes)) > 0) != are
 	})
 }
 
-// others names the partitions that have what is asked for, at most five: "; partition gpu has it".
+// others names the partitions that have the requested thing, at most five: "; partition gpu has it".
 func (a *Admitter) others(what string, have func(*index.Partition) bool) string {
 	var names []string
 	for _, p := range a.ix.Parts {

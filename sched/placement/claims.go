@@ -8,8 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Allocate turns a choice of nodes into cores and devices. It reports false
-// when a node cannot give them after all (enforce-binding).
+// Allocate turns a choice of nodes into cores and devices. It returns false when a node cannot provide them after all (enforce-binding).
 func (pl *Placer) Allocate(sh *Shape, ch *Choice) ([]record.Alloc, bool) {
 	out := make([]record.Alloc, 0, len(ch.Places))
 	until := record.Add(ch.Until, ch.WakeS)
@@ -34,9 +33,8 @@ func (pl *Placer) Allocate(sh *Shape, ch *Choice) ([]record.Alloc, bool) {
 	return out, true
 }
 
-// KeptAway is the time until which jobs of the shape have to have ended to
-// start now, because of reservations of others and whatever runs, with the
-// reason of those that have not; Forever when there is none.
+// KeptAway returns the time by which jobs of the shape have to end to start now, because of others' reservations and regardless of running
+// jobs, with the reason for longer jobs; Forever when there is none.
 func (pl *Placer) KeptAway(sh *Shape) (int64, record.Reason) {
 	var starts []int64
 	for i := range sh.Alts {
@@ -73,11 +71,10 @@ func (pl *Placer) KeptAway(sh *Shape) (int64, record.Reason) {
 	return record.Forever, record.Reason{}
 }
 
-// maxStarts bounds how many windows are looked at for a reason.
+// maxStarts bounds the windows that are examined for a reason.
 const maxStarts = 4096
 
-// freeOfOthers: no reservation of others is on the node until after t; and
-// whether one that is, is for maintenance.
+// freeOfOthers reports whether no reservation of others is on the node until after t, and whether one that is, is for maintenance.
 func (pl *Placer) freeOfOthers(sh *Shape, n *node.Node, t int64) (maint, free bool) {
 	free = true
 	for _, w := range n.Reserved() {
@@ -88,9 +85,8 @@ func (pl *Placer) freeOfOthers(sh *Shape, n *node.Node, t int64) (maint, free bo
 	return maint, free
 }
 
-// OpenUntil is how long a job of the shape could stay with the cores and
-// devices that are free now; now when there are not enough. Counts say less:
-// what is free may be what a reservation has.
+// OpenUntil returns until when a job of the shape could keep the cores and devices that are free now; now when there are not enough. Counts
+// are not sufficient: free ones may belong to a reservation.
 func (pl *Placer) OpenUntil(sh *Shape, n *node.Node, v *node.Need) int64 {
 	rivals := n.Rivals()
 	if len(rivals) == 0 {
@@ -113,8 +109,7 @@ func (pl *Placer) OpenUntil(sh *Shape, n *node.Node, v *node.Need) int64 {
 	return record.Forever
 }
 
-// placesFor: enough cores and devices are free of those that a job that runs
-// until before end may have.
+// placesFor reports whether enough of the cores and devices that a job may have until before end are free.
 func (pl *Placer) placesFor(sh *Shape, n *node.Node, v *node.Need, end int64) bool {
 	count := 0
 	for _, b := range n.Takeable(sh.sharing(), n.Shut(pl.ix.Now, end)) {
@@ -148,18 +143,17 @@ func (pl *Placer) placesFor(sh *Shape, n *node.Node, v *node.Need, end int64) bo
 	return true
 }
 
-// wholeNodes: a job with request r takes its nodes whole in this partition.
+// wholeNodes reports whether a job with request r takes its nodes whole in this partition.
 func (pl *Placer) wholeNodes(p *index.Partition, r *record.Request) bool {
 	return pl.params.WholeNodes || p.Rec.Share == record.ShareExclusive || r.Exclusive && p.Rec.Share != record.ShareForce
 }
 
-// sharing is how jobs of the shape share CPUs.
+// sharing returns how jobs of the shape share CPUs.
 func (sh *Shape) sharing() node.Sharing {
 	return node.Sharing{Depth: sh.depth, Pool: sh.part.Index + 1, Mixed: sh.part.Rec.Share == record.ShareYes}
 }
 
-// LacksCores: where CPUs are shared, enough of them may be free by count while
-// the cores are not those that this job may have.
+// LacksCores reports whether, where CPUs are shared, enough are free by count, but not enough cores are open to this job.
 func (pl *Placer) LacksCores(sh *Shape, n *node.Node, v *node.Need) bool {
 	if pl.ix.Scale == 1 || n.Config.Cores == 0 || v.Whole {
 		return false
@@ -171,8 +165,7 @@ func (pl *Placer) LacksCores(sh *Shape, n *node.Node, v *node.Need) bool {
 	return int64(count) < v.CPUs/n.Config.Threads
 }
 
-// lacksPlaces: by count the job would fit on the node now, but not by which
-// cores and devices are free.
+// lacksPlaces reports whether the job fits on the node now by count, but not by the cores and devices that are free.
 func (pl *Placer) lacksPlaces(sh *Shape, n *node.Node, v *node.Need) bool {
 	return pl.LacksCores(sh, n, v) || n.LacksSockets(v) || n.LacksCuts(v)
 }

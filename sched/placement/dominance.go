@@ -7,15 +7,14 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// bulk is a shape's amounts, and what has to be equal for them to be compared.
+// bulk holds a shape's amounts, and what has to be equal for them to be compared.
 type bulk struct {
 	Kind    string
 	Amounts []int64
 }
 
-// bulkOf takes a request apart. A request whose placement does not get harder
-// with every amount (tasks that may be spread, nodes in a row, few switches, bound
-// devices) is a kind of its own.
+// bulkOf splits a request. A request whose placement does not get harder with every amount (tasks that may be spread, consecutive nodes,
+// few switches, bound devices) is a kind of its own.
 func (sh *Shape) bulkOf(key shapeKey) bulk {
 	r, d := sh.Request, &sh.Demand
 	kind := binary.AppendVarint(nil, int64(key.part))
@@ -48,8 +47,7 @@ func (sh *Shape) bulkOf(key shapeKey) bulk {
 	}
 	plain.MinNodes, plain.MaxNodes, plain.Tasks, plain.CPUsPerTask, plain.TasksPerNode, plain.MinCPUs = 0, 0, 0, 0, 0, 0
 	plain.Sockets, plain.CoresPerSocket, plain.ThreadsPerCore, plain.CPUsPerGPU, plain.TmpMiB = 0, 0, 0, 0, 0
-	// Which of the ways to ask for memory it is decides what the amount means; 0
-	// for a node is all of it.
+	// The option for memory decides the meaning of the amount; 0 for a node is all of it.
 	plain.MemNodeMiB, plain.MemCPUMiB, plain.MemGPUMiB = min(r.MemNodeMiB, 1), min(r.MemCPUMiB, 1), min(r.MemGPUMiB, 1)
 	b.Kind = string(plain.AppendKey(append(kind, 2)))
 	return b

@@ -12,11 +12,10 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// nodesGone is what squeue shows when the nodes a job could use are not there,
-// unless it named them.
+// nodesGone is squeue's text when the nodes that a job could use are unavailable, unless the job named them.
 const nodesGone = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 
-// Fault is why no job of the shape can start, whatever is free; over: its limit is longer than the partition allows.
+// Fault returns the reason why no job of the shape can start, whatever is free; over: its limit exceeds the partition's.
 func (pl *Placer) Fault(sh *Shape, over bool) record.Reason {
 	p := sh.part.Rec
 	d := &sh.Demand
@@ -45,8 +44,8 @@ func (pl *Placer) Fault(sh *Shape, over bool) record.Reason {
 	return pl.nodeFault(sh)
 }
 
-// LeastMemory is the least that the job takes of the memory of a node, in MiB, with as few tasks there as it may have; 0 when it fits
-// on none.
+// LeastMemory returns the least memory that the job takes of a node, in MiB, with as few tasks there as it may have; 0 when it fits on
+// none.
 func (sh *Shape) LeastMemory() int64 {
 	d, least := &sh.Demand, int64(0)
 	for i := range sh.Alts {
@@ -64,9 +63,8 @@ func (sh *Shape) LeastMemory() int64 {
 	return least
 }
 
-// nodeFault: not enough nodes could hold the job even when idle, or not
-// enough of those are up. Maintenance has an end: what promises every job a
-// start promises one after it.
+// nodeFault returns the fault that not enough nodes could hold the job even when idle, or that not enough of those are up. Maintenance has
+// an end: a conservative pass promises a start after it.
 func (pl *Placer) nodeFault(sh *Shape) record.Reason {
 	exist := false
 	for i := range sh.Alts {
@@ -93,7 +91,7 @@ func (pl *Placer) nodeFault(sh *Shape) record.Reason {
 	return pl.goneReason(sh)
 }
 
-// Refused says which nodes that could hold a part of the job refuse its user; "" when none does.
+// Refused names the nodes that could hold a part of the job but refuse its user; "" when none does.
 func (sh *Shape) Refused() string {
 	var names []string
 	for i := range sh.Alts {
@@ -110,8 +108,8 @@ func (sh *Shape) Refused() string {
 	return fmt.Sprintf("jobs of uid %d are refused by %s (MinimumUID in node.conf)", sh.Request.LowUID-1, nodes)
 }
 
-// outgrown is the reason of a request for more nodes, or more CPUs in all, than the partition has; "" of any other. The partition
-// may grow, so that Slurm takes such a job where EnforcePartLimits does not forbid it, and lets it wait.
+// outgrown returns the reason of a request for more nodes, or more CPUs in total, than the partition has; "" of any other. The partition
+// may grow, so Slurm accepts such a job unless EnforcePartLimits forbids it, and lets it wait.
 func (pl *Placer) outgrown(req *record.Request, part *index.Partition) record.Code {
 	if req.MinNodes > len(part.Nodes) {
 		return record.PartitionConfig
@@ -123,7 +121,7 @@ func (pl *Placer) outgrown(req *record.Request, part *index.Partition) record.Co
 	return ""
 }
 
-// withheld: some node of the partition has more of what the job asks for than it gives out now, so that the job may fit one day.
+// withheld reports whether some node of the partition withholds a requested resource now, so that the job may fit one day.
 func (pl *Placer) withheld(sh *Shape) bool {
 	for _, i := range sh.part.Nodes {
 		for _, name := range pl.ix.Nodes.Vals[i].Rec.Withheld {
@@ -137,8 +135,7 @@ func (pl *Placer) withheld(sh *Shape) bool {
 	return false
 }
 
-// enough reports whether the nodes for which ok holds could hold the job if
-// they were empty. A job runs below one topmost switch.
+// enough reports whether the nodes for which ok holds could hold the job if they were empty. A job runs below one topmost switch.
 func (sh *Shape) enough(c *Candidates, ok func(*node.Node) bool) bool {
 	if len(c.Nodes) == 0 || c.Hi == 1 || c.Nodes[0].Above == nil {
 		return sh.enoughOf(c, ok)
@@ -190,7 +187,7 @@ func (sh *Shape) enoughOf(c *Candidates, ok func(*node.Node) bool) bool {
 	return !c.Flex || (tasks >= d.Tasks || sh.Request.Overcommit) && (len(d.JobGres) == 0 || room >= d.JobGres[0].Count)
 }
 
-// goneReason is why a job waits that could run if all nodes were up: those that it names are not, or too few of the others.
+// goneReason returns the reason of a job that could run if all nodes were up: named ones are down, or too few of the others are up.
 func (pl *Placer) goneReason(sh *Shape) record.Reason {
 	var gone []string
 	for _, i := range pl.ix.NodeList(sh.Request.NodeList) {

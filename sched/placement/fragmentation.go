@@ -8,18 +8,18 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// fragmentation measures how well a node is used by placing something on it, for the rules FGD and BestFit.
+// fragmentation measures how well a placement uses a node, for the rules FGD and BestFit.
 type fragmentation struct {
 	params *record.Params
 	ix     *index.Index
 
 	recs    []record.Typical
 	on      map[*node.Config][]typical
-	room    []int64  // of growth
+	room    []int64  // buffer of growth
 	biggest [2]int64 // CPUs and device thousandths of any node
 }
 
-// measure begins anew, for other nodes or typical requests.
+// measure starts anew, for other nodes or typical requests.
 func (fr *fragmentation) measure(recs []record.Typical) {
 	fr.recs, fr.on, fr.biggest = recs, map[*node.Config][]typical{}, [2]int64{}
 	for _, n := range fr.ix.Nodes.Vals {
@@ -28,7 +28,7 @@ func (fr *fragmentation) measure(recs []record.Typical) {
 	}
 }
 
-// replaced reports whether these are other typical requests, compared by place.
+// replaced reports whether the typical requests are another slice.
 func (fr *fragmentation) replaced(recs []record.Typical) bool {
 	return len(recs) != len(fr.recs) || len(recs) > 0 && &recs[0] != &fr.recs[0]
 }
@@ -38,10 +38,10 @@ type typical struct {
 	count  int64
 	v      *node.Need // nil: no such node can ever hold it
 	shares int64
-	milli  int64 // of devices it takes
+	milli  int64 // thousandths of devices that it takes
 }
 
-// typicalOn works out the typical requests for a config, once.
+// typicalOn computes the typical requests for a config, once.
 func (fr *fragmentation) typicalOn(cfg *node.Config) []typical {
 	if list, known := fr.on[cfg]; known {
 		return list
@@ -68,10 +68,9 @@ func (fr *fragmentation) typicalOn(cfg *node.Config) []typical {
 	return list
 }
 
-// of is the expected part of a node's free devices that a typical
-// request could not use, in device thousandths times the counts: all of it
-// when the request does not fit, else the devices too full for its share, and
-// a third of what the CPUs left would not serve.
+// of returns the expected part of a node's free devices that a typical request could not use, in device thousandths times the counts: all
+// of it when the request does not fit, else the devices too full for its share, and a third of the devices that the CPUs left would not
+// serve.
 func (fr *fragmentation) of(cfg *node.Config, free []int64) int64 {
 	left := cfg.DeviceLeft(free)
 	if left == 0 {
@@ -83,9 +82,8 @@ func (fr *fragmentation) of(cfg *node.Config, free []int64) int64 {
 		case t.v == nil || !t.v.Fits(cfg, free):
 			sum += t.count * left
 		default:
-			// CPUs may run out before the devices do. What would then be left
-			// of the devices counts a third: counted in full it makes jobs of many
-			// devices fail more often (docs/scheduling.md has the figures).
+			// CPUs may run out before the devices do. The devices left then count a third: counted in full they make jobs of many devices
+			// fail more often (docs/scheduling.md has the figures).
 			byCPU := left - free[node.DimCPU]/max(1, t.v.CPUUnits)*t.milli
 			full := cfg.TooSmall(free, t.shares)
 			sum += t.count * (full + max(0, byCPU-full)/3)
@@ -94,8 +92,8 @@ func (fr *fragmentation) of(cfg *node.Config, free []int64) int64 {
 	return sum
 }
 
-// growth is how much placing v makes the fragmentation grow, at best over the
-// devices it may share, and the place of that device (-1 when v shares none).
+// growth returns how much placing v increases the fragmentation, at best over the devices that it may share, and the place of that device
+// (-1 when v shares none).
 func (fr *fragmentation) growth(n *node.Node, v *node.Need, free []int64) (int64, int) {
 	cfg := n.Config
 	before := fr.of(cfg, free)
@@ -117,8 +115,7 @@ func (fr *fragmentation) growth(n *node.Node, v *node.Need, free []int64) (int64
 	return fr.bestShare(cfg, &cfg.Groups[group], after, shared, before)
 }
 
-// bestShare tries each device, one of each amount of free shares; the fullest
-// that does wins a tie.
+// bestShare tries one device for each amount of free shares; the fullest wins a tie.
 func (fr *fragmentation) bestShare(cfg *node.Config, g *node.Group, after []int64, shares, before int64) (int64, int) {
 	best, at, room := int64(1)<<62, -1, int64(0)
 	for i := range g.Devices {
@@ -136,9 +133,8 @@ func (fr *fragmentation) bestShare(cfg *node.Config, g *node.Group, after []int6
 	return best, at
 }
 
-// leftover is how much of the node's CPUs and devices stays free beyond v, as
-// parts of the largest amount that any node has, in 2^-18: best fit. Memory is
-// left out: with it, allocation was 0.7 to 1.3 % lower on the openb tasks.
+// leftover returns the part of the node's CPUs and devices that stays free beyond v, relative to the largest amount of any node, in 2^-18:
+// best fit. Memory is left out: with it, allocation was 0.7 to 1.3 % lower on the openb tasks.
 func (fr *fragmentation) leftover(n *node.Node, v *node.Need, free []int64) int64 {
 	part := func(a, b int64) int64 { return min(max(a, 0), b) << 18 / max(1, b) }
 	devices := n.Config.DeviceLeft(free)

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Future finds when and where a job that cannot start now could, and keeps that free while a pass lasts.
+// Future finds when and where a job that cannot start now could, and reserves that for the duration of a pass.
 type Future struct {
 	params *record.Params
 	ix     *index.Index
@@ -18,9 +18,9 @@ type Future struct {
 	held    []promised
 	heldLic []licHeld
 
-	open        []stretch // of earliestEven
+	open        []stretch // used by earliestEven
 	next        stretchHeap
-	remembering []*Candidates // those with first stretches
+	remembering []*Candidates // candidates with first stretches
 }
 
 // NewFuture makes a Future for the nodes of an index.
@@ -40,7 +40,7 @@ type licHeld struct {
 	need     []int64
 }
 
-// Hold keeps v on n for a promise.
+// Hold reserves v on n for a promise.
 func (fu *Future) Hold(n *node.Node, v *node.Need, from, to int64) {
 	free := fu.pl.scratch(n.Config.Dims)
 	n.Prof.Min(from, to, free)
@@ -50,13 +50,13 @@ func (fu *Future) Hold(n *node.Node, v *node.Need, from, to int64) {
 	fu.held = append(fu.held, promised{n, from, to, use})
 }
 
-// HoldLicenses keeps licenses for a promise.
+// HoldLicenses reserves licenses for a promise.
 func (fu *Future) HoldLicenses(need []int64, from, to int64) {
 	fu.ix.Licenses.Prof.Use(from, to, need)
 	fu.heldLic = append(fu.heldLic, licHeld{from, to, need})
 }
 
-// LetGo ends with a pass: what it held is free again.
+// LetGo ends with a pass: its reservations are released.
 func (fu *Future) LetGo() {
 	for i := range fu.held {
 		h := &fu.held[i]
@@ -69,8 +69,7 @@ func (fu *Future) LetGo() {
 	fu.held, fu.heldLic = fu.held[:0], nil
 }
 
-// Earliest is the first time from which the shape can be placed for lengthS
-// seconds, and how.
+// Earliest returns the first time from which the shape can be placed for lengthS seconds, and how.
 func (fu *Future) Earliest(sh *Shape, from, lengthS int64) (int64, *Choice) {
 	if r := sh.Resv; r != nil && !r.Rec.Flex {
 		from = max(from, r.Rec.Start)
@@ -93,8 +92,7 @@ func (fu *Future) Earliest(sh *Shape, from, lengthS int64) (int64, *Choice) {
 	return 0, nil
 }
 
-// maxRounds bounds the search for a time that suits nodes, licenses and the
-// resolution at once.
+// maxRounds bounds the search for a time that suits nodes, licenses and the resolution at once.
 const maxRounds = 64
 
 func (fu *Future) roundUp(t int64) int64 {
@@ -105,7 +103,7 @@ func (fu *Future) roundUp(t int64) int64 {
 	return (t + res - 1) / res * res
 }
 
-// licensesFrom is the first time from t at which the licenses are free for so long.
+// licensesFrom returns the first time from t at which the licenses are free for lengthS seconds.
 func (fu *Future) licensesFrom(sh *Shape, t, lengthS int64) int64 {
 	if sh.Lic == nil {
 		return t
@@ -141,8 +139,8 @@ type stretch struct {
 	place      int32
 }
 
-// stretchFrom is the first time from from on at which the shape could start on the
-// node and stay; false when there is none that begins by latest.
+// stretchFrom returns the first stretch from from on in which the shape could start on the node and stay; false when there is none that
+// begins by latest.
 func (fu *Future) stretchFrom(sh *Shape, c *Candidates, place int32, from int64, s stay, latest int64) (stretch, bool) {
 	n := c.Nodes[place]
 	lengthS, ok := s.on(n)
@@ -174,10 +172,8 @@ func (fu *Future) stretchFrom(sh *Shape, c *Candidates, place int32, from int64,
 	return stretch{}, false
 }
 
-// earliestEven sweeps over the nodes' stretches for the first time at which
-// enough of them overlap. Each node's next stretch is worked out only when the
-// sweep has come to the end of the one before: until then that end stands for
-// it.
+// earliestEven sweeps over the nodes' stretches for the first time at which enough of them overlap. A node's next stretch is only computed
+// when the sweep has reached the end of the previous one: until then that end stands for it.
 func (fu *Future) earliestEven(sh *Shape, c *Candidates, from int64, s stay) (int64, *Choice) {
 	need := fu.pl.LeastCount(sh, c)
 	f := fu.remember(c, from, s)
@@ -220,22 +216,21 @@ func (fu *Future) earliestEven(sh *Shape, c *Candidates, from int64, s stay) (in
 	return 0, nil
 }
 
-// firsts are the first stretches of the nodes of candidates, by place, from a
-// time on, as they were worked out for the last promise in a pass: the next one
-// of that length asks only about the nodes that have changed since.
+// firsts caches the first stretches of candidates' nodes from a time on, by place, as computed for the last promise in a pass: the next
+// promise of that length only looks at nodes that have changed since.
 type firsts struct {
 	from  int64
 	of    stay
 	known []known
 }
 
-// known is a node's first stretch, of that version of the node; end 0: none begins before begin.
+// known is the first stretch of one version of a node; end 0: none begins before begin.
 type known struct {
 	begin, end int64
 	version    uint32
 }
 
-// note takes down what was found out: the node's stretch, or that none begins by latest.
+// note stores a result: the node's stretch, or that none begins by latest.
 func (f *firsts) note(place int32, n *node.Node, st stretch, ok bool, latest int64) {
 	switch {
 	case f.known == nil:
@@ -246,10 +241,10 @@ func (f *firsts) note(place int32, n *node.Node, st stretch, ok bool, latest int
 	}
 }
 
-// first is the first stretch on a node that begins by latest.
+// first returns the first stretch on a node that begins by latest.
 func (fu *Future) first(sh *Shape, c *Candidates, f *firsts, place int32, from, latest int64) (stretch, bool) {
 	n := c.Nodes[place]
-	if f.known != nil && f.known[place].version == n.Version && len(n.Rivals()) == 0 { // what becomes of rivals changes what is open here
+	if f.known != nil && f.known[place].version == n.Version && len(n.Rivals()) == 0 { // changes of rivals affect this node
 		switch k := &f.known[place]; {
 		case k.end > from:
 			begin := max(from, k.begin)
@@ -263,11 +258,10 @@ func (fu *Future) first(sh *Shape, c *Candidates, f *firsts, place int32, from, 
 	return st, ok
 }
 
-// lengths is of how many lengths first stretches are remembered.
+// lengths is the number of lengths for which first stretches are cached.
 const lengths = 8
 
-// remember finds what is known of that length. There is room for it from the
-// second promise in a pass on: most passes make one.
+// remember returns the cache for that length. It exists from the second promise in a pass on: most passes make one.
 func (fu *Future) remember(c *Candidates, from int64, s stay) *firsts {
 	i := slices.IndexFunc(c.firsts, func(f *firsts) bool { return f.of == s })
 	if i < 0 {
@@ -289,7 +283,7 @@ func (fu *Future) remember(c *Candidates, from int64, s stay) *firsts {
 	return f
 }
 
-// ForgetFirsts ends with a pass: what was remembered is much, and soon stale.
+// ForgetFirsts ends with a pass: the caches are large, and soon stale.
 func (fu *Future) ForgetFirsts() {
 	for _, c := range fu.remembering {
 		c.firsts = nil
@@ -298,8 +292,7 @@ func (fu *Future) ForgetFirsts() {
 	fu.remembering = fu.remembering[:0]
 }
 
-// firstStretches are the nodes' first ones. When a single node will do, none
-// that begins after another matters.
+// firstStretches returns the nodes' first stretches. When a single node suffices, none that begins after another matters.
 func (fu *Future) firstStretches(sh *Shape, c *Candidates, f *firsts, from int64, need int) stretchHeap {
 	next := fu.next[:0]
 	single := need == 1 && len(c.Must) == 0 && len(c.Counts) == 0
@@ -346,7 +339,7 @@ func (h *stretchHeap) drop() {
 	h.down(0)
 }
 
-// LeastCount is the least number of nodes that the request permits.
+// LeastCount returns the least number of nodes that the request permits.
 func (pl *Placer) LeastCount(sh *Shape, c *Candidates) int {
 	n := max(1, c.Lo)
 	for n < c.Hi && n < len(c.Nodes) && !sh.Demand.Allowed(n) {
@@ -355,9 +348,8 @@ func (pl *Placer) LeastCount(sh *Shape, c *Candidates) int {
 	return n
 }
 
-// chooseAt chooses need nodes among those free at t: those that -w names, those
-// the constraint counts, then those that become free last, so that the promise
-// leaves what is free now to others.
+// chooseAt chooses need nodes among those free at t: those that -w names, those that the constraint counts, then those that become free
+// last, so that the promise leaves nodes that are free now to others.
 func (fu *Future) chooseAt(sh *Shape, c *Candidates, open []stretch, need int) *Choice {
 	if fu.ix.Switches > 0 && c.Hi > 1 {
 		places := make([]int32, len(open))
@@ -429,7 +421,7 @@ func (fu *Future) chooseAmong(sh *Shape, c *Candidates, open []stretch, need int
 	return ch
 }
 
-// consecutiveAt is the first run of need nodes in a row among the open ones.
+// consecutiveAt returns the first run of need consecutive nodes among the open ones.
 func (c *Candidates) consecutiveAt(open []stretch, need int) []int32 {
 	places := make([]int32, len(open))
 	for i := range open {
@@ -448,9 +440,8 @@ func (c *Candidates) consecutiveAt(open []stretch, need int) []int32 {
 	return nil
 }
 
-// earliestFlexible looks for the first moment at which something ends or
-// begins from which on the nodes together hold the job. Without promises in
-// the way more is free at each later moment, so the search is binary.
+// earliestFlexible looks for the first event from which on the nodes together hold the job. Without promises in the way more is free at
+// each later time, so the search is binary.
 func (fu *Future) earliestFlexible(sh *Shape, c *Candidates, from, lengthS, before int64) (int64, *Choice) {
 	times := []int64{from}
 	for _, n := range c.Nodes {

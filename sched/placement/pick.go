@@ -46,7 +46,7 @@ func (c *Candidates) build(pl *Placer, sh *Shape) {
 	}
 }
 
-// raise works out a block from its leaves.
+// raise computes a block from its leaves.
 func (c *Candidates) raise(b int) {
 	out := block{noFit, 0}
 	for p := b * blockSize; p < min(len(c.cost), (b+1)*blockSize); p++ {
@@ -56,7 +56,7 @@ func (c *Candidates) raise(b int) {
 	c.blocks[b] = out
 }
 
-// leaf asks whether the shape fits on a node now, how well, and until when.
+// leaf computes whether the shape fits on a node now, how well, and until when.
 func (c *Candidates) leaf(pl *Placer, sh *Shape, p int) {
 	pl.Ask()
 	n := c.Nodes[p]
@@ -78,7 +78,7 @@ func (c *Candidates) leaf(pl *Placer, sh *Shape, p int) {
 		fits := func(free []int64) bool { return v.Fits(n.Config, free) }
 		until = min(until, n.Prof.Until(0, pl.scratch(n.Config.Dims), fits))
 	}
-	if n.Rec.WakeS > 0 && until < record.Forever { // what starts there begins later, and ends as much later
+	if n.Rec.WakeS > 0 && until < record.Forever { // what starts there begins and ends later
 		if until -= n.Rec.WakeS; until <= pl.ix.Now {
 			return
 		}
@@ -90,8 +90,8 @@ func (c *Candidates) leaf(pl *Placer, sh *Shape, p int) {
 	}
 }
 
-// Stranger reports whether jobs on n keep this one away: a job that takes the
-// whole node wants it empty; one for a single user wants no other user's.
+// Stranger reports whether jobs on n exclude this one: a job that takes the whole node needs it empty; one for a single user accepts no
+// other user's.
 func (sh *Shape) Stranger(n *node.Node, v *node.Need) bool {
 	if v.Whole {
 		return len(n.Runs) > 0
@@ -102,16 +102,15 @@ func (sh *Shape) Stranger(n *node.Node, v *node.Need) bool {
 	return slices.ContainsFunc(n.Runs, sh.Strange)
 }
 
-// Strange: r and the job do not share a node, because one of them shares none
-// with other users.
+// Strange reports whether r and the job must not share a node, because one of them shares none with other users.
 func (sh *Shape) Strange(r *node.Run) bool {
 	if sh.user == "" && !sh.exclusiveUser() {
-		return false // nobody asks for nodes of his own
+		return false // no job requests nodes for one user
 	}
 	return (sh.exclusiveUser() || r.Alone) && (r.Rec.Job == nil || r.Rec.Job.User != sh.user)
 }
 
-// capOf is how many tasks fit on n with free, at most all of them.
+// capOf returns how many tasks fit on n with free, at most all of them.
 func (sh *Shape) capOf(c *Candidates, n *node.Node, free []int64) int {
 	most := sh.Demand.Tasks
 	if sh.Demand.MaxPerNode > 0 {
@@ -124,15 +123,12 @@ func (sh *Shape) capOf(c *Candidates, n *node.Node, free []int64) int {
 	return sizing.Most(c.Tasks, most, func(tasks int) bool { return sh.NeedFor(c, n.Config, tasks, c.GPUs).Fits(n.Config, free) })
 }
 
-// costOf ranks the nodes on which a shape fits; lower is better, and the
-// node's place decides between equals.
+// costOf ranks the nodes on which a shape fits; lower is better, and the node's place decides ties.
 //
-// Before all, its weight counts, and then whether it is up already.
+// The node's weight comes first, and then whether it is up already.
 //
-// Pack: how few whole devices are left over, then nodes in use
-// before idle ones, then how few CPUs and how little memory are left over. So
-// a job without devices goes where devices are gone already, and whole groups
-// of devices and whole nodes stay free for large jobs.
+// Pack: the number of whole devices left over, then nodes in use before idle ones, then the CPUs and memory left over. So a job without
+// devices goes where devices are in use already, and whole groups of devices and whole nodes stay free for large jobs.
 func (pl *Placer) costOf(sh *Shape, n *node.Node, v *node.Need, free []int64) int64 {
 	weight := int64(min(max(n.Rec.Weight, 0), 4094)) << 51
 	if n.Rec.WakeS > 0 {
@@ -164,18 +160,18 @@ func (pl *Placer) costOf(sh *Shape, n *node.Node, v *node.Need, free []int64) in
 	return weight | min(max(left, 0), 1023)<<40 | idle<<39 | cpu<<23 | mem
 }
 
-// exclusiveUser: its nodes are for one user alone, by the job's wish (--exclusive=user) or the partition's (ExclusiveUser).
+// exclusiveUser reports whether its nodes are for one user alone, at the job's request (--exclusive=user) or by the partition's setting
+// (ExclusiveUser).
 func (sh *Shape) exclusiveUser() bool { return sh.Request.ExclusiveUser || sh.part.Rec.ExclusiveUser }
 
-// Choice is a way to place a job: places in candidates.nodes, and the tasks
-// and per-job devices on each.
+// Choice is a way to place a job: places in Of.Nodes, and the tasks and per-job devices on each.
 type Choice struct {
 	Of     *Candidates
 	Places []int32
 	Tasks  []int
 	GPUs   []int64
-	WakeS  int64 // seconds until the last of them is up
-	Until  int64 // until when a job may run that begins now, rather than WakeS later
+	WakeS  int64 // seconds until the last node is up
+	Until  int64 // latest end of a job that begins now, rather than WakeS later
 }
 
 // Pick chooses nodes on which the shape fits from now until end, or nil.
@@ -214,7 +210,7 @@ func (pl *Placer) pickEven(sh *Shape, c *Candidates, end int64) *Choice {
 	return pl.pickAny(sh, c, end)
 }
 
-// pickAny is pickEven with no regard to switches.
+// pickAny is pickEven regardless of switches.
 func (pl *Placer) pickAny(sh *Shape, c *Candidates, end int64) *Choice {
 	want := c.Hi
 	if sh.Request.UseMinNodes {
@@ -300,7 +296,7 @@ func (c *Candidates) takeCount(list *[]int32, count *countOf, end int64) bool {
 	return true
 }
 
-// best is the place with the lowest cost among those that fit until end.
+// best returns the place with the lowest cost among those that fit until end.
 func (c *Candidates) best(end int64, match []bool) int32 {
 	best, at := noFit, int32(-1)
 	for b := range c.blocks {
@@ -316,7 +312,7 @@ func (c *Candidates) best(end int64, match []bool) int32 {
 	return at
 }
 
-// consecutive replaces list by the first want consecutive nodes. Where nodes are in it already, by -w or counts, they are all.
+// consecutive replaces list by the first want consecutive nodes. Nodes that are in it already, by -w or counts, are all of them.
 func (c *Candidates) consecutive(list *[]int32, want int, end int64) bool {
 	if want == math.MaxInt32 {
 		want = c.Lo
@@ -345,7 +341,7 @@ func (c *Candidates) consecutive(list *[]int32, want int, end int64) bool {
 	return false
 }
 
-// inARow tells whether places are those of consecutive nodes.
+// inARow reports whether places are consecutive nodes.
 func (c *Candidates) inARow(places []int32) bool {
 	places = slices.Sorted(slices.Values(places))
 	for i := 1; i < len(places); i++ {
@@ -356,7 +352,7 @@ func (c *Candidates) inARow(places []int32) bool {
 	return true
 }
 
-// pickFlexible spreads tasks and per-job devices over as few nodes as will do.
+// pickFlexible spreads tasks and per-job devices over as few nodes as possible.
 func (pl *Placer) pickFlexible(sh *Shape, c *Candidates, end int64) *Choice {
 	places := c.Fitting(end)
 	caps := func(p int32) int { return int(c.caps[p]) }
@@ -387,7 +383,7 @@ func (pl *Placer) pickFlexible(sh *Shape, c *Candidates, end int64) *Choice {
 	return ch
 }
 
-// deviceRoom is how many of the per-job devices free has.
+// deviceRoom returns how many of the per-job devices free has.
 func (sh *Shape) deviceRoom(c *Candidates, cfg *node.Config, free []int64) int64 {
 	if len(sh.Demand.JobGres) == 0 {
 		return 0
@@ -407,7 +403,7 @@ func (sh *Shape) deviceRoom(c *Candidates, cfg *node.Config, free []int64) int64
 		}
 		room = min(room, here)
 	}
-	if sh.Request.CPUsPerGPU > 0 || sh.Request.MemGPUMiB > 0 { // CPUs and memory that go with devices may be fewer than the devices
+	if sh.Request.CPUsPerGPU > 0 || sh.Request.MemGPUMiB > 0 { // CPUs and memory that go with devices may be scarcer than the devices
 		room = int64(sort.Search(int(min(room, sh.Demand.JobGres[0].Count)), func(i int) bool {
 			return !sh.NeedFor(c, cfg, c.Tasks, int64(i)+1).Fits(cfg, free)
 		}))
@@ -415,8 +411,8 @@ func (sh *Shape) deviceRoom(c *Candidates, cfg *node.Config, free []int64) int64
 	return room
 }
 
-// spread chooses the fewest allowed places whose caps and rooms suffice (the most, where the request is for as many as there are),
-// and shares the tasks and devices out: one each, then filling up in node order.
+// spread chooses the fewest allowed places whose caps and rooms suffice (the most for a request that takes as many as there are), and
+// distributes tasks and devices: one each, then filling up in node order.
 func (sh *Shape) spread(c *Candidates, places []int32, caps func(int32) int, room, cost func(int32) int64) ([]int32, []int, []int64) {
 	d := &sh.Demand
 	devices := int64(0)

@@ -5,7 +5,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Placer knows which nodes can take a job, how well each does now, and which cores and devices it would get there.
+// Placer finds the nodes that can take a job, how well each does now, and the cores and devices that the job would get.
 type Placer struct {
 	params *record.Params
 	ix     *index.Index
@@ -16,7 +16,7 @@ type Placer struct {
 	reqByKey map[string]int32
 	shapes   map[shapeKey]*Shape
 
-	Probes  int // (job, node) questions asked in the pass that is under way
+	Probes  int // (job, node) questions in the current pass
 	buffers map[int][]int64
 }
 
@@ -33,13 +33,13 @@ func New(params *record.Params, ix *index.Index) *Placer {
 	}
 }
 
-// Measure begins anew, for other nodes or typical requests.
+// Measure starts anew, for other nodes or typical requests.
 func (pl *Placer) Measure(in *record.Snapshot) { pl.frag.measure(in.Typical) }
 
 // Restructured reports whether nodes have to be measured anew.
 func (pl *Placer) Restructured(in *record.Snapshot) bool { return pl.frag.replaced(in.Typical) }
 
-// Remembers reports whether more than so many shapes are known.
+// Remembers reports whether more than most shapes are known.
 func (pl *Placer) Remembers(most int) bool { return len(pl.shapes) > most }
 
 // Intern gives equal requests one number.
@@ -66,7 +66,7 @@ func (pl *Placer) Intern(r *record.Request) int32 {
 
 const maxPointers = 1 << 18
 
-// scratch is a buffer of n amounts, valid until the next call with that n.
+// scratch returns a buffer of n amounts, valid until the next call with that n.
 func (pl *Placer) scratch(n int) []int64 {
 	b := pl.buffers[n]
 	if b == nil {
@@ -76,7 +76,7 @@ func (pl *Placer) scratch(n int) []int64 {
 	return b
 }
 
-// Begin begins to count for a pass.
+// Begin starts the counter for a pass.
 func (pl *Placer) Begin() { pl.Probes = 0 }
 
 // Ask counts a question.
@@ -90,8 +90,7 @@ func (pl *Placer) forget() {
 	clear(pl.shapes)
 }
 
-// LicensesUntil is how long from now the licenses of sh stay free; now when
-// they are not.
+// LicensesUntil returns the time until which the licenses of sh stay free; now when they are not.
 func (pl *Placer) LicensesUntil(sh *Shape) int64 {
 	if sh.Lic == nil {
 		return record.Forever

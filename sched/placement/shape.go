@@ -11,9 +11,8 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// Shape is what equal requests of one partition (and reservation) share: which
-// nodes can do, what each must have free, and an index of how well each does
-// now. Jobs differ from their shape only in time.
+// Shape is the common part of equal requests in one partition (and reservation): the suitable nodes, the free amount that each must have,
+// and an index of how well each does now. Jobs differ from their shape only in time.
 type Shape struct {
 	id      int
 	Request *record.Request
@@ -21,12 +20,12 @@ type Shape struct {
 	Resv    *node.Reservation
 	Demand  sizing.Demand
 	Bulk    bulk
-	fault   record.Reason // why it cannot start whatever is free; Code "" when it may
+	fault   record.Reason // why it can never start, whatever is free; Code "" when it may
 	Alts    []Candidates
 	Lic     []int64 // licenses, in the dimensions of index.Licenses
-	depth   int64   // jobs that may have one CPU
+	depth   int64   // jobs that may share one CPU
 	Whole   bool    // takes its nodes whole
-	user    string  // of jobs that take nodes for one user alone
+	user    string  // set for jobs that take nodes for one user alone
 }
 
 // Candidates are the nodes that satisfy one alternative of the constraint,
@@ -36,23 +35,23 @@ type Candidates struct {
 	Pos    []int32 // by node index; -1: not a candidate
 	Counts []countOf
 	Must   []int32  // places in nodes that -w names
-	Lacks  bool     // a node that -w names is none of them
-	Refuse []string // names of nodes that could hold a part of the job, and refuse its user
-	Tasks  int      // on each node; of flexible ones the least
-	GPUs   int64    // part of the per-job devices, as node.NeedOf takes it
+	Lacks  bool     // a node that -w names is not among them
+	Refuse []string // names of nodes that could hold a part of the job but refuse its user
+	Tasks  int      // on each node; for flexible ones the least
+	GPUs   int64    // part of the per-job devices, as in node.NeedOf
 	Lo, Hi int      // node counts
 	Flex   bool
 	seen   int // position in the log
 	cost   []int64
 	until  []int64
-	caps   []int32 // tasks that fit now, of flexible shapes
+	caps   []int32 // tasks that fit now, for flexible shapes
 	vers   []uint32
 	blocks []block
 	needs  map[needKey]*node.Need
-	even   []*node.Need // those of tasks and gpus, by number of the config
-	firsts []*firsts    // of the pass under way, by length
+	even   []*node.Need // needs for Tasks and GPUs, by number of the config
+	firsts []*firsts    // of the current pass, by length
 
-	patience int64 // what until is less by, where it is not what each node takes to wake: see pickAwake
+	patience int64 // the reduction of until, unless it is each node's own time to wake: see pickAwake
 }
 
 type countOf struct {
@@ -72,7 +71,7 @@ type needKey struct {
 	gpus  int64
 }
 
-// NeedFor is the need of tasks tasks (and gpus of the job's devices) on a node.
+// NeedFor returns the need of tasks tasks (and gpus of the job's devices) on a node.
 func (sh *Shape) NeedFor(c *Candidates, cfg *node.Config, tasks int, gpus int64) *node.Need {
 	key := needKey{cfg, tasks, gpus}
 	if v := c.needs[key]; v != nil {
@@ -93,7 +92,7 @@ func (sh *Shape) NeedFor(c *Candidates, cfg *node.Config, tasks int, gpus int64)
 	return v
 }
 
-// NeedOn is vecFor with what the alternative has on each node.
+// NeedOn is NeedFor with the alternative's tasks and devices on each node.
 func (sh *Shape) NeedOn(c *Candidates, cfg *node.Config) *node.Need {
 	if cfg.Num >= len(c.even) {
 		c.even = append(c.even, make([]*node.Need, cfg.Num+1-len(c.even))...)
@@ -104,7 +103,7 @@ func (sh *Shape) NeedOn(c *Candidates, cfg *node.Config) *node.Need {
 	return c.even[cfg.Num]
 }
 
-// shapeKey tells shapes apart.
+// shapeKey identifies a shape.
 type shapeKey struct {
 	req  int32
 	part int32
@@ -112,7 +111,7 @@ type shapeKey struct {
 	user string
 }
 
-// ShapeOf is the shape of an interned request in a partition and a reservation (or nil); user where users are told apart.
+// ShapeOf returns the shape of an interned request in a partition and a reservation (or nil); user where users are distinguished.
 func (pl *Placer) ShapeOf(req int32, part *index.Partition, resv *node.Reservation, user string) *Shape {
 	return pl.newShape(shapeKey{req, part.Index, resv, user}, pl.requests[req], part, resv)
 }
@@ -137,8 +136,7 @@ func (pl *Placer) newShape(key shapeKey, req *record.Request, part *index.Partit
 	return sh
 }
 
-// addModes adds the ways to place the job under one alternative. A job whose
-// tasks may be spread is tried on one node first.
+// addModes adds the ways to place the job under one alternative. A job whose tasks may be spread is tried on one node first.
 func (sh *Shape) addModes(pl *Placer, alt *fit.Alternative) {
 	d := &sh.Demand
 	if !d.Flexible {
@@ -158,7 +156,7 @@ func (sh *Shape) addModes(pl *Placer, alt *fit.Alternative) {
 	sh.Alts = append(sh.Alts, pl.candidatesOf(sh, alt, least))
 }
 
-// pool are the nodes among which the job may choose: those of the partition, and of the reservation.
+// pool returns the nodes among which the job may choose: those of the partition, and of the reservation.
 func (sh *Shape) pool() []int32 {
 	if sh.Resv != nil && !sh.Resv.Rec.Flex && !sh.Resv.LicensesOnly() {
 		return index.Intersect(sh.part.Nodes, sh.Resv.Nodes)
@@ -166,7 +164,7 @@ func (sh *Shape) pool() []int32 {
 	return sh.part.Nodes
 }
 
-// candidatesOf are the nodes that could ever hold a part of the job, in node order.
+// candidatesOf returns the nodes that could ever hold a part of the job, in node order.
 func (pl *Placer) candidatesOf(sh *Shape, alt *fit.Alternative, c Candidates) Candidates {
 	c.Pos, c.seen, c.patience = make([]int32, len(pl.ix.Nodes.Vals)), -1, wakesAll
 	for i := range c.Pos {

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// LeafOf is the switch that the node at a place is connected to.
+// LeafOf returns the switch of the node at a place.
 func (c *Candidates) LeafOf(p int32) int32 { a := c.Nodes[p].Above; return a[len(a)-1] }
 
-// RootOf is the topmost switch above the node at a place.
+// RootOf returns the topmost switch above the node at a place.
 func (c *Candidates) RootOf(p int32) int32 { return c.Nodes[p].Above[0] }
 
-// Roots are the topmost switches of the candidates, for a job of n nodes; -1 where it does not matter.
+// Roots returns the topmost switches of the candidates, for a job of n nodes; -1 where it does not matter.
 func (c *Candidates) Roots(n int) []int32 {
 	if n == 1 || len(c.Nodes) == 0 || c.Nodes[0].Above == nil {
 		return []int32{-1}
@@ -26,9 +26,9 @@ func (c *Candidates) Roots(n int) []int32 {
 	return out
 }
 
-// SwitchSets are the sets of places to try for a job of several nodes, each connected by some switch: the switches nearest to the
-// nodes first, and among those the ones of which the job leaves the least. A job that asks for at most so many leaves has sets of
-// those only. ok is false when the switches do not matter.
+// SwitchSets returns the sets of places to try for a job of several nodes, each connected by some switch: the switches nearest to the nodes
+// first, and among those the ones of which the job leaves the least. A job with a maximum of leaves only has sets within it. ok is false
+// when switches do not matter.
 func (pl *Placer) SwitchSets(sh *Shape, c *Candidates, places []int32) (sets [][]int32, ok bool) {
 	if pl.ix.Switches == 0 || c.Hi == 1 || len(c.Nodes) == 0 {
 		return nil, false
@@ -46,7 +46,7 @@ func (pl *Placer) SwitchSets(sh *Shape, c *Candidates, places []int32) (sets [][
 	return sets, true
 }
 
-// nearSets are the places below each switch that has need of them, lower switches first, then those with the fewest.
+// nearSets returns the places below each switch that has at least need of them, lower switches first, then those with the fewest.
 func (pl *Placer) nearSets(c *Candidates, places []int32, need int) [][]int32 {
 	type below struct {
 		id, height int32
@@ -85,8 +85,8 @@ func (pl *Placer) nearSets(c *Candidates, places []int32, need int) [][]int32 {
 	return sets
 }
 
-// leafSets are the places on single leaves, those first that the job leaves the least of, then on the largest of each fabric together,
-// as many as the job allows.
+// leafSets returns the places on single leaves, those that the job fills best first, then the places on the largest leaves of each fabric
+// together, as many leaves as the job allows.
 func (pl *Placer) leafSets(sh *Shape, c *Candidates, places []int32, need int) [][]int32 {
 	by := make([][]int32, pl.ix.Switches)
 	var leaves []int32
@@ -135,7 +135,7 @@ func (pl *Placer) leafSets(sh *Shape, c *Candidates, places []int32, need int) [
 	return sets
 }
 
-// Fitting are the places that fit until end.
+// Fitting returns the places that fit until end.
 func (c *Candidates) Fitting(end int64) []int32 {
 	var out []int32
 	for p := range c.Nodes {
@@ -171,7 +171,7 @@ func (pl *Placer) pickOnSwitches(sh *Shape, c *Candidates, end int64, sets [][]i
 	return nil
 }
 
-// spreadOnSwitches is spread with regard to switches.
+// spreadOnSwitches is spread that minimises switches.
 func (pl *Placer) spreadOnSwitches(
 	sh *Shape,
 	c *Candidates,

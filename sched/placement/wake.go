@@ -7,15 +7,15 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// A job that is given nodes of which some are powered down begins on all of them when the last of those is up, and ends as much later:
-// until then it occupies each of its nodes, also those that were up. On one node that is known as soon as the node is; for several it
-// depends on which others are chosen. So they are chosen as if each node occupied itself only for as long as it takes to wake, and only if
-// what was chosen does not last, with those that take longer to wake left out, for each time that nodes take, the shortest first.
+// A job on nodes of which some are powered down begins on all of them when the last of those is up, and ends that much later: until then it
+// occupies each of its nodes, including those that were up. For one node that time is known with the node; for several it depends on the
+// others that are chosen. So nodes are first chosen as if each were occupied only for its own time to wake. If the choice does not last,
+// nodes that take longer to wake are left out, for each time to wake that occurs, the shortest first.
 
-// wakesAll is the patience of a choice for which no node takes too long to wake.
+// wakesAll is the patience for which no node takes too long to wake.
 const wakesAll = -1
 
-// lead is how long, in seconds, a node at a place is taken to be occupied before a job begins on it.
+// lead returns for how many seconds a node at a place is assumed to be occupied before a job begins on it.
 func (c *Candidates) lead(p int32) int64 {
 	if c.patience != wakesAll {
 		return c.patience
@@ -23,8 +23,8 @@ func (c *Candidates) lead(p int32) int64 {
 	return c.Nodes[p].Rec.WakeS
 }
 
-// settle works out when the last node of a choice will be up, and how long the job may run from then on. until gives for each of its
-// places until when the node is free, less lead.
+// settle computes when the last node of a choice will be up, and how long the job may run from then on. until returns for each of its
+// places the time until which the node is free, less lead.
 func (ch *Choice) settle(until func(i int, p int32) int64) {
 	for _, p := range ch.Places {
 		ch.WakeS = max(ch.WakeS, ch.Of.Nodes[p].Rec.WakeS)
@@ -37,7 +37,7 @@ func (ch *Choice) settle(until func(i int, p int32) int64) {
 	}
 }
 
-// pickAwake is pickFrom with nodes left out that take long to wake, first all that are not up, then fewer.
+// pickAwake is pickFrom without nodes that take long to wake: first without all that are not up, then without fewer.
 func (pl *Placer) pickAwake(sh *Shape, c *Candidates, end int64) *Choice {
 	until := c.until
 	defer func() {
@@ -69,7 +69,7 @@ func (pl *Placer) pickAwake(sh *Shape, c *Candidates, end int64) *Choice {
 	return nil
 }
 
-// Wakes are the times, in seconds, that usable nodes take to wake, the shortest first; 0 is that of a node that is up.
+// Wakes returns the times, in seconds, that usable nodes take to wake, the shortest first; 0 is that of a node that is up.
 func (c *Candidates) Wakes() []int64 {
 	var out []int64
 	for _, n := range c.Nodes {
@@ -81,11 +81,11 @@ func (c *Candidates) Wakes() []int64 {
 	return out
 }
 
-// stay is how long a job has its nodes: lengthS seconds from the moment at which all are up. With a patience other than wakesAll, nodes
-// that take longer than that to wake are left out, and each of the others is kept for as long as if it took that.
+// stay is the time that a job has its nodes: lengthS seconds from the moment at which all are up. With a patience other than wakesAll,
+// nodes that take longer than that to wake are left out, and each of the others is kept as if it took that long.
 type stay struct{ lengthS, patience int64 }
 
-// on is for how long a job that is given n occupies it; false where n takes too long to wake.
+// on returns for how long a job occupies n; false where n takes too long to wake.
 func (s stay) on(n *node.Node) (int64, bool) {
 	if s.patience == wakesAll {
 		return record.Add(s.lengthS, n.Rec.WakeS), true
@@ -93,8 +93,7 @@ func (s stay) on(n *node.Node) (int64, bool) {
 	return record.Add(s.lengthS, s.patience), n.Rec.WakeS <= s.patience
 }
 
-// earliestAwake is earliestEven, and where what that finds does not last until the last of its nodes is up, with nodes left out as in
-// pickAwake.
+// earliestAwake is earliestEven; if the result does not last until the last of its nodes is up, nodes are left out as in pickAwake.
 func (fu *Future) earliestAwake(sh *Shape, c *Candidates, from, lengthS int64) (int64, *Choice) {
 	at, ch := fu.earliestEven(sh, c, from, stay{lengthS, wakesAll})
 	if ch == nil || fu.lasts(sh, ch, at, lengthS) {
@@ -102,7 +101,7 @@ func (fu *Future) earliestAwake(sh *Shape, c *Candidates, from, lengthS int64) (
 	}
 	best, chosen := record.Forever, (*Choice)(nil)
 	for _, wake := range c.Wakes() {
-		t, other := fu.earliestEven(sh, c, at, stay{lengthS, wake}) // none is earlier than with the nodes for themselves
+		t, other := fu.earliestEven(sh, c, at, stay{lengthS, wake}) // never earlier than when nodes wake independently
 		if other != nil && (chosen == nil || t < best) {
 			best, chosen = t, other
 		}
@@ -110,7 +109,7 @@ func (fu *Future) earliestAwake(sh *Shape, c *Candidates, from, lengthS int64) (
 	return best, chosen
 }
 
-// lasts: each node of the choice stays free until the job would end that begins when the last of them is up.
+// lasts reports whether each node of the choice stays free until the end of a job that begins when the last of them is up.
 func (fu *Future) lasts(sh *Shape, ch *Choice, at, lengthS int64) bool {
 	for _, p := range ch.Places {
 		if ch.Of.Nodes[p].Rec.WakeS == ch.WakeS {
@@ -123,7 +122,7 @@ func (fu *Future) lasts(sh *Shape, ch *Choice, at, lengthS int64) bool {
 	return true
 }
 
-// flexibleAwake is flexibleAt for the choice that lasts.
+// flexibleAwake is flexibleAt for a choice that lasts.
 func (fu *Future) flexibleAwake(sh *Shape, c *Candidates, t, lengthS int64) *Choice {
 	ch := fu.flexibleAt(sh, c, t, stay{lengthS, wakesAll})
 	if ch == nil || !ch.mixed() {
@@ -137,7 +136,7 @@ func (fu *Future) flexibleAwake(sh *Shape, c *Candidates, t, lengthS int64) *Cho
 	return nil
 }
 
-// mixed: some of the nodes wake sooner than others.
+// mixed reports whether some of the nodes wake sooner than others.
 func (ch *Choice) mixed() bool {
 	return slices.ContainsFunc(ch.Places, func(p int32) bool { return ch.Of.Nodes[p].Rec.WakeS != ch.WakeS })
 }

@@ -12,8 +12,7 @@ type key struct{ user, name string }
 
 type pair struct{ newer, older int64 }
 
-// maxKeys bounds the memory: beyond it, users and names not seen before are not
-// remembered. That affects an order of candidates, never a promise.
+// maxKeys bounds the memory: beyond it, new users and names are not remembered. That affects an order of candidates, never a promise.
 const maxKeys = 1 << 20
 
 // Ended records a completed run of runS seconds.
@@ -29,7 +28,7 @@ func (h *History) Ended(user, name string, runS int64) {
 	h.last[k] = pair{max(1, runS), p.newer}
 }
 
-// Predict is the expected run time in seconds; 0 when there is no history.
+// Predict returns the expected run time in seconds; 0 when there is no history.
 func (h *History) Predict(user, name string) int64 {
 	p := h.last[key{user, name}]
 	if p.older == 0 {

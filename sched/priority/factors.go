@@ -5,7 +5,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// Cluster is what the factors are relative to.
+// Cluster holds the totals and maxima that factors are relative to.
 type Cluster struct {
 	nodes, cpus, memMiB, gpus int64
 	partition                 uint16 // highest PriorityJobFactor
@@ -40,15 +40,14 @@ func Measure(in *record.Snapshot) Cluster {
 	return c
 }
 
-// Share is the largest part that a request takes of any of the cluster's
-// resources, in 2^-16, at least 1.
+// Share returns the largest fraction that a request takes of any of the cluster's resources, in 2^-16, at least 1.
 func (c *Cluster) Share(r *record.Request) int64 {
 	sz := sizing.Count(r)
 	part := func(a, b int64) int64 { return min(a, b) << 16 / max(1, b) }
 	return max(1, part(sz.CPUs, c.cpus), part(sz.MemMiB, c.memMiB), part(sz.GPUs, c.gpus))
 }
 
-// PartsOf are a job's priority terms at now.
+// PartsOf returns a job's priority terms at now.
 func PartsOf(c *Cluster, w *record.Weights, j *record.Job, partition uint16, now int64) Parts {
 	req := j.Request
 	if req == nil {
@@ -75,8 +74,7 @@ func PartsOf(c *Cluster, w *record.Weights, j *record.Job, partition uint16, now
 	}
 }
 
-// Of are the terms of a job's priority in a snapshot, and their total,
-// for sprio and squeue.
+// Of returns the priority terms of jobs in a snapshot, for sprio and squeue.
 func Of(p *record.Params, in *record.Snapshot, jobs []*record.Job) []Parts {
 	c := Measure(in)
 	factor := map[string]uint16{}

@@ -1,5 +1,4 @@
-// Package priority computes multifactor priority as the manual page of priority_multifactor describes it: a weighted sum
-// of factors between 0 and 1.
+// Package priority computes multifactor priority as in the manual page of priority_multifactor: a weighted sum of factors between 0 and 1.
 package priority
 
 import "math"
@@ -10,7 +9,7 @@ type Part struct {
 	Weight float64
 }
 
-// Value is the term's contribution.
+// Value returns the term's contribution.
 func (p Part) Value() float64 { return clamp(p.Factor) * p.Weight }
 
 // Parts are the terms of a job's priority, as sprio shows them.
@@ -21,8 +20,7 @@ type Parts struct {
 	Nice                                           int32
 }
 
-// Total is the priority. A job that is not held has at least 1, because 0
-// means held.
+// Total returns the priority. A job that is not held has at least 1, because 0 means held.
 func Total(p Parts) uint32 {
 	sum := float64(p.Site) - float64(p.Nice)
 	for _, t := range [...]Part{p.Age, p.FairShare, p.JobSize, p.Partition, p.QOS, p.Assoc, p.CPU, p.Mem, p.Node, p.GPU} {
@@ -38,7 +36,7 @@ func clamp(f float64) float64 {
 	return math.Min(f, 1)
 }
 
-// Age is how far a job has come on the way to maxAgeS, which counts from then on.
+// Age returns the fraction of maxAgeS that has passed since from, at most 1.
 func Age(now, from, maxAgeS int64) float64 {
 	if now <= from || maxAgeS <= 0 {
 		return 0
@@ -46,8 +44,7 @@ func Age(now, from, maxAgeS int64) float64 {
 	return clamp(float64(now-from) / float64(maxAgeS))
 }
 
-// JobSize is the mean of the fractions of the cluster's nodes and CPUs that a
-// job asks for, or what is left of the whole when small jobs are favoured.
+// JobSize returns the mean of the fractions of the cluster's nodes and CPUs in a request, or its complement when small jobs are favoured.
 func JobSize(nodes, allNodes, cpus, allCPUs int64, smallFirst bool) float64 {
 	f := (fraction(nodes, allNodes) + fraction(cpus, allCPUs)) / 2
 	if smallFirst {
@@ -63,5 +60,5 @@ func fraction(a, b int64) float64 {
 	return clamp(float64(a) / float64(b))
 }
 
-// Fraction is a as a part of b, 0..1.
+// Fraction returns a as a fraction of b, 0..1.
 func Fraction(a, b int64) float64 { return fraction(a, b) }

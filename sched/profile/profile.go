@@ -8,10 +8,9 @@ package profile
 // Forever ends an interval that has no end.
 const Forever = int64(1) << 60
 
-// Profile is a step function from time to a vector of free amounts. Step i
-// holds from t[i] until t[i+1]; the last one forever; the first one also holds
-// for all time before t[0]. Amounts may go below zero when more is in use
-// than there is (a node that shrank): callers compare, they do not trust.
+// Profile is a step function from time to a vector of free amounts. Step i holds from t[i] until t[i+1]; the last one forever; the first
+// one also holds for all time before t[0]. Amounts may be negative when more is in use than exists (a node that shrank): callers have to
+// compare.
 type Profile struct {
 	dims int
 	t    []int64
@@ -23,19 +22,19 @@ func New(capacity []int64) *Profile {
 	return &Profile{dims: len(capacity), t: []int64{0}, v: append([]int64(nil), capacity...)}
 }
 
-// Dims is the number of resources.
+// Dims returns the number of resources.
 func (p *Profile) Dims() int { return p.dims }
 
-// Steps is the number of steps.
+// Steps returns the number of steps.
 func (p *Profile) Steps() int { return len(p.t) }
 
-// Begin is the time from which step i holds.
+// Begin returns the time from which step i holds.
 func (p *Profile) Begin(i int) int64 { return p.t[i] }
 
-// At is the vector of step i: read it, do not keep it.
+// At returns the vector of step i: read it, do not keep it.
 func (p *Profile) At(i int) []int64 { return p.v[i*p.dims : (i+1)*p.dims : (i+1)*p.dims] }
 
-// Find is the step that holds at time t.
+// Find returns the step that holds at time t.
 func (p *Profile) Find(t int64) int {
 	lo, hi := 0, len(p.t) // invariant: begin[lo] <= t (or lo == 0), begin[hi] > t
 	for hi-lo > 1 {
@@ -49,7 +48,7 @@ func (p *Profile) Find(t int64) int {
 	return lo
 }
 
-// Now is the vector that holds first.
+// Now returns the vector of the first step.
 func (p *Profile) Now() []int64 { return p.At(0) }
 
 // Use takes use from [from, to). Free gives it back.
@@ -116,7 +115,7 @@ func (p *Profile) drop(i, j int) {
 	p.v = append(p.v[:i*p.dims], p.v[j*p.dims:]...)
 }
 
-// Advance forgets what was before now: the first step begins there, so that a use from now on is part of what holds first.
+// Advance forgets the time before now: the first step begins there, so that a use from now on is part of the first vector.
 func (p *Profile) Advance(now int64) {
 	if i := p.Find(now); i > 0 {
 		p.drop(0, i)
@@ -133,9 +132,8 @@ func (p *Profile) Min(from, to int64, out []int64) {
 	}
 }
 
-// Until is the first time after from at which fits no longer holds for the
-// least amounts since from; Forever when it always does, from when it does not
-// to begin with. scratch has Dims elements.
+// Until returns the first time after from at which fits no longer holds for the least amounts since from; Forever if it always holds, from
+// if it does not hold at the start. scratch has Dims elements.
 func (p *Profile) Until(from int64, scratch []int64, fits func([]int64) bool) int64 {
 	i := p.Find(from)
 	copy(scratch, p.At(i))
@@ -195,7 +193,7 @@ func (p *Profile) covers(i int, start, lengthS int64, scratch []int64, fits func
 	return j, true
 }
 
-// after is the next step worth starting in, when a window from step i failed at j.
+// after returns the next step worth starting in, when a window from step i failed at j.
 func (p *Profile) after(i, j int, fits func([]int64) bool) int {
 	if !fits(p.At(j)) {
 		return j + 1
@@ -203,9 +201,8 @@ func (p *Profile) after(i, j int, fits func([]int64) bool) int {
 	return i + 1
 }
 
-// slide is how late a start in step i may be, given that a window up to step j
-// fits: the end of the step, or earlier when the window would reach a step
-// that spoils it.
+// slide returns how late a start in step i may be, given that a window up to step j fits: the end of the step, or earlier when the window
+// would reach a step in which it does not fit.
 func (p *Profile) slide(i, j int, lengthS int64, scratch []int64, fits func([]int64) bool) int64 {
 	last := Forever
 	if i+1 < len(p.t) {

@@ -10,26 +10,25 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// Class is jobs that are equal in all but their time limit and their place in
-// the queue: of one family, and under the same limits. When one of
-// them cannot start, none that is as long can, so a pass looks at few.
+// Class holds jobs that are equal in all but their time limit and their place in the queue: of one family, and under the same limits. When
+// one of them cannot start, none that is as long can, so a pass looks at few.
 type Class struct {
 	*Family
 	who     string
-	limits  []int32 // that hold for its jobs
-	lacking int     // of those under which there is too little left
+	limits  []int32 // limits of its jobs
+	lacking int     // number of limits with too little left
 
 	Root    *Entry        // the queue
-	size    int           // of it, with what is in arrived
-	arrived []*Entry      // to be planted, while many arrive
-	Uniform record.Reason // what the records are thought to say
+	size    int           // number of jobs, including arrived
+	arrived []*Entry      // to be planted together, during a mass arrival
+	Uniform record.Reason // the reason that most records have
 
 	at    int    // in the family's heap; -1: not in it
-	head  *Entry // the first of the queue, as of then
-	Below span   // of it and of those that come after it there
+	head  *Entry // its first job when it was put there
+	Below span   // aggregate of it and of those below it in the heap
 
-	Pass uint64 // the last one that looked at it
-	Turn int    // in that
+	Pass uint64 // the last pass that looked at it
+	Turn int    // its turn in that pass
 }
 
 // addToClasses adds the job to the class of each of its partitions.
@@ -47,7 +46,7 @@ func (q *Queue) addToClasses(j *Job) record.Reason {
 			continue
 		}
 		q.enterPart(j, req, part, resv, len(magnets)*len(j.Rec.Partitions)+i)
-		for k, r := range magnets { // taken first, so that what is not reserved is left to others
+		for k, r := range magnets { // first, so that unreserved nodes are left to others
 			q.enterPart(j, req, part, r, i*len(magnets)+k)
 		}
 	}
@@ -89,7 +88,7 @@ func (q *Queue) enterPart(j *Job, req int32, part *index.Partition, resv *node.R
 	q.join(e)
 }
 
-// ChoosePrimaries follows a change of what partitions and nodes can do.
+// ChoosePrimaries follows a change of what partitions and nodes can hold.
 func (q *Queue) ChoosePrimaries() {
 	if q.multiEpoch == q.ix.Epoch {
 		return
@@ -100,8 +99,7 @@ func (q *Queue) ChoosePrimaries() {
 	}
 }
 
-// choosePrimary lets the first partition speak that could start the job; else
-// the first in which what keeps it may pass.
+// choosePrimary picks the partition whose reason is shown: the first that could start the job; else the first whose fault may pass.
 func (j *Job) choosePrimary(q *Queue) {
 	at, least := 0, math.MaxInt
 	for i, e := range j.Entries {
@@ -115,7 +113,7 @@ func (j *Job) choosePrimary(q *Queue) {
 	}
 }
 
-// lasting ranks faults: none, one that passes, one that stays.
+// lasting ranks faults: none, temporary, permanent.
 func lasting(fault record.Code) int {
 	switch fault {
 	case "":
@@ -167,8 +165,8 @@ func (q *Queue) classOf(e *Entry, req int32, part *index.Partition, resv *node.R
 	return c
 }
 
-// whoOf separates classes where limits or a bound by user tell people apart. Users with the same limits are in one class: those
-// of an account where only the account has limits.
+// whoOf separates classes where limits or a bound by user distinguish users. Users with the same limits are in one class: those of an
+// account where only the account has limits.
 func (q *Queue) whoOf(j *record.Job, limits []int32) string {
 	b := make([]byte, 0, 32)
 	for _, i := range limits {
@@ -180,11 +178,11 @@ func (q *Queue) whoOf(j *record.Job, limits []int32) string {
 	return string(b)
 }
 
-// deadlineLeastS is how long a job with a deadline and no limit has to be able to run: as in Slurm, a minute. It is given what is left
-// until its deadline.
+// deadlineLeastS is the time for which a job with a deadline and no limit has to be able to run: a minute, as in Slurm. Its limit is the
+// time left until its deadline.
 const deadlineLeastS = 60
 
-// needs is the shortest limit with which the job may start.
+// needs returns the shortest limit with which the job may start.
 func (e *Entry) needs() int64 {
 	if e.Endless && e.Job.Rec.TimeMinS == 0 {
 		return record.Forever
@@ -208,7 +206,7 @@ func (q *Queue) join(e *Entry) {
 	q.note(e)
 }
 
-// plantArrived puts what arrived while loading into the trees.
+// plantArrived puts the arrivals of a mass load into the trees.
 func (q *Queue) plantArrived() {
 	for _, c := range q.arriving {
 		c.Root.Each(func(e *Entry) { c.arrived = append(c.arrived, e) })
@@ -238,7 +236,7 @@ func (q *Queue) leave(e *Entry) {
 	}
 }
 
-// note keeps the set of entries whose record does not say what the class says.
+// note maintains the set of entries whose record differs from the class's reason.
 func (q *Queue) note(e *Entry) {
 	if e.Primary && e.Job.Rec.Reason != e.Class.Uniform {
 		q.Odd[e] = struct{}{}
@@ -261,7 +259,7 @@ func (q *Queue) takeFromAside(j *Job) {
 	delete(q.AsideOdd, j)
 }
 
-// SetUniform changes what the class as a whole says.
+// SetUniform changes the reason of a class.
 func (q *Queue) SetUniform(c *Class, r record.Reason) {
 	if c.Uniform == r {
 		return
@@ -270,11 +268,11 @@ func (q *Queue) SetUniform(c *Class, r record.Reason) {
 	c.Root.Each(q.note)
 }
 
-// Attracted: the jobs of the family are in a reservation that they have not asked for.
+// Attracted reports whether the jobs of the family are in a reservation that they have not requested.
 func (f *Family) Attracted() bool { return f.Shape.Resv != nil && f.Shape.Request.Reservation == "" }
 
-// FaultOf is why no job of the family can start, whatever is free. It holds for
-// an epoch: until a node's state, a partition or a reservation changes.
+// FaultOf returns the reason why no job of the family can start, whatever is free. It holds for an epoch: until a node's state, a partition
+// or a reservation changes.
 func (q *Queue) FaultOf(f *Family) record.Reason {
 	if f.faultN != q.ix.Epoch {
 		f.faultN = q.ix.Epoch
@@ -283,8 +281,8 @@ func (q *Queue) FaultOf(f *Family) record.Reason {
 	return f.fault
 }
 
-// AwayFor is the reason of a job of so many seconds that cannot start now because of reservations
-// of others, whatever runs; none when there is no such reason.
+// AwayFor returns the reason of a job of least seconds that cannot start now because of others' reservations, regardless of running jobs;
+// an empty one when there is none.
 func (q *Queue) AwayFor(f *Family, least int64) record.Reason {
 	if len(q.ix.Reservations) == 0 {
 		return record.Reason{}

@@ -9,44 +9,44 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// Family is the classes whose jobs differ only in whom they belong to. What cannot be placed for one of them cannot be placed for any, so
-// a pass begins with the class whose first job comes first and looks at the others only while something may become of them: ten thousand
-// users with limits of their own cost a full cluster nothing. Classes held by a limit are not even among those.
+// Family holds the classes whose jobs differ only in their owners. If a job of one cannot be placed, no job of the others can, so a pass
+// begins with the class whose first job comes first and looks at the others only while they may get something: ten thousand users with
+// limits of their own cost a full cluster nothing. Classes held by a limit are left out entirely.
 type Family struct {
 	key    familyKey
 	Shape  *placement.Shape
 	Part   *index.Partition
 	fault  record.Reason
-	faultN uint64 // the epoch it was worked out in
+	faultN uint64 // the epoch of fault
 
 	classes map[string]*Class // by who
-	first   []*Class          // those that no limit holds, as a heap by their first job
-	stale   bool              // the heap has to be made anew
-	said    record.Reason     // what classes say that no pass has looked at
-	Counts  sizing.Counts     // what a job asks for
-	Share   int64             // of the cluster, of the resource that a job takes most of, in 2^-16
+	first   []*Class          // classes that no limit holds, as a heap by their first job
+	stale   bool              // the heap has to be rebuilt
+	said    record.Reason     // the reason of classes that no pass has looked at
+	Counts  sizing.Counts     // the resources of a job
+	Share   int64             // of the cluster, in 2^-16, for the resource of which a job takes most
 
-	awayN    uint64 // the epoch of the next two: see awayFor
+	awayN    uint64 // the epoch of the next two: see AwayFor
 	AwayFrom int64
 	away     record.Reason
-	Longest  int64 // no job of the family has been given longer
+	Longest  int64 // longest limit of a job of the family so far
 
-	// of the pass that is under way
+	// of the current pass
 	Pass   uint64
 	Beaten bool          // nothing of it fits any more
-	Tested int           // how many jobs had started when something of it still did, plus one
-	Wait   record.Reason // where that is not Priority
+	Tested int           // number of started jobs when the family last fitted, plus one
+	Wait   record.Reason // set if it is not Priority
 }
 
 type familyKey struct {
 	shape *placement.Shape
 	part  int32
-	over  bool  // longer than the partition allows
-	limit int64 // where limits depend on it; else 0
+	over  bool  // exceeds the partition's limit
+	limit int64 // the time limit, if limits depend on it; else 0
 	qos   string
 }
 
-// First is the class whose first job comes first; nil where limits hold all.
+// First returns the class whose first job comes first; nil where limits hold all.
 func (f *Family) First() *Class {
 	if len(f.first) == 0 {
 		return nil
@@ -54,20 +54,20 @@ func (f *Family) First() *Class {
 	return f.first[0]
 }
 
-// Next are the classes that come next after c and after no other: at most two. Each class is next after one.
+// Next returns the children of c in the heap: at most two. Each class is the child of one other.
 func (c *Class) Next() []*Class {
 	list := c.Family.first
 	return list[min(2*c.at+1, len(list)):min(2*c.at+3, len(list))]
 }
 
-// Each visits all classes, also those that limits hold.
+// Each visits all classes, including those that limits hold.
 func (f *Family) Each(visit func(*Class)) {
 	for _, c := range f.classes {
 		visit(c)
 	}
 }
 
-// settle gives c its place in the heap, after its jobs or what holds it have changed.
+// settle puts c in its place in the heap, after its jobs or limits have changed.
 func (f *Family) settle(c *Class) {
 	c.head = c.Root.First()
 	in := c.head != nil && c.lacking == 0
@@ -92,7 +92,7 @@ func (f *Family) settle(c *Class) {
 	f.pull(f.fix(i))
 }
 
-// fix moves the class at i to where it belongs, and returns the lowest place that is not what it was.
+// fix moves the class at i to its place, and returns the lowest place that changed.
 func (f *Family) fix(i int) (lowest int) {
 	list := f.first
 	c := list[i]
@@ -117,7 +117,7 @@ func (f *Family) fix(i int) (lowest int) {
 	return max(lowest, i)
 }
 
-// pull works out what the classes from i up know of those below them.
+// pull recomputes the aggregates of the classes from i up.
 func (f *Family) pull(i int) {
 	for ; ; i = (i - 1) / 2 {
 		if i < len(f.first) {
@@ -133,7 +133,7 @@ func (f *Family) pull(i int) {
 	}
 }
 
-// remake makes the heap anew, after many classes have changed.
+// remake rebuilds the heap, after many classes have changed.
 func (f *Family) remake() {
 	f.first = f.first[:0]
 	for _, c := range f.classes {
@@ -154,7 +154,7 @@ func (f *Family) remake() {
 	}
 }
 
-// Standing is what the jobs of c say while no pass looks at them.
+// Standing returns the reason of the jobs of c while no pass looks at them.
 func (q *Queue) Standing(c *Class) record.Reason {
 	if c.lacking > 0 && c.said.Code == record.WaitPriority {
 		for _, i := range c.limits {
@@ -166,7 +166,7 @@ func (q *Queue) Standing(c *Class) record.Reason {
 	return c.said
 }
 
-// Say changes what the classes of a family say that the pass under way has not looked at.
+// Say changes the reason of the classes of a family that the current pass has not looked at.
 func (q *Queue) Say(f *Family, r record.Reason, pass uint64) {
 	if f.said == r {
 		return

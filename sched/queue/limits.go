@@ -7,14 +7,14 @@ import (
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
-// What jobs of a class need of what is limited is the same for all, so limits hold whole classes, and it is enough to look at those of a
-// limit of which more or less is left than before. All classes of a family need the same: a limit with many users is compared once for
-// each family. How long a job may be is left to the pass, as it may depend on its deadline.
+// Jobs of a class need the same of every limited resource, so limits hold whole classes, and only classes under a limit whose rest has
+// changed have to be looked at. All classes of a family need the same: a limit with many users is compared once for each family. The pass
+// checks time limits, because they may depend on deadlines.
 
-// underLimit are the classes under a limit, by family.
+// underLimit holds the classes under a limit, by family.
 type underLimit map[*Family]map[*Class]struct{}
 
-// sameLimits reports whether the first limits of a snapshot are those that are known: more may have come.
+// sameLimits reports whether the snapshot begins with the known limits; more may have been appended.
 func (q *Queue) sameLimits(in *record.Snapshot) bool {
 	old, fresh := q.limits, in.Limits
 	if len(fresh) < len(old) {
@@ -23,7 +23,7 @@ func (q *Queue) sameLimits(in *record.Snapshot) bool {
 	return len(old) == 0 || &old[0] == &fresh[0] || slices.Equal(old, fresh[:len(old)])
 }
 
-// followLimits holds classes that limits leave nothing, and lets those go to which they do.
+// followLimits holds classes whose limits are exhausted, and releases those whose limits have room again.
 func (q *Queue) followLimits(in *record.Snapshot) {
 	old, fresh := q.left, in.Left
 	q.limits, q.left = in.Limits, fresh
@@ -34,7 +34,7 @@ func (q *Queue) followLimits(in *record.Snapshot) {
 		return
 	}
 	turned := map[*Class]struct{}{}
-	for i, was := range old { // under those that have come there is nobody yet
+	for i, was := range old { // new limits have no classes yet
 		if was == fresh[i] || q.limits[i].Timed() {
 			continue
 		}
@@ -59,7 +59,7 @@ func (q *Queue) followLimits(in *record.Snapshot) {
 	}
 }
 
-// needs is how much a job of a family needs of a limit.
+// needs returns how much of a limit a job of a family needs.
 func (q *Queue) needs(f *Family, i int32) int64 {
 	if l := &q.limits[i]; !l.Timed() {
 		return sizing.LimitNeed(l.What, &f.Counts, 0)
@@ -71,7 +71,7 @@ func (q *Queue) lacks(f *Family, i int32) bool {
 	return !q.limits[i].Timed() && q.needs(f, i) > q.left[i]
 }
 
-// enlist notes under which limits a new class is, and strike that it is gone.
+// enlist adds a new class to its limits; strike removes it.
 func (q *Queue) enlist(c *Class) {
 	for _, i := range c.limits {
 		u := q.under[i]

@@ -17,7 +17,7 @@ func (q *Queue) factors(j *record.Job) priority.Parts {
 	return priority.PartsOf(&q.cluster, &q.params.Weights, j, highest, q.params.Weights.Period(q.ix.Now))
 }
 
-// priorityOf is a job's priority at the present calculation period.
+// priorityOf returns a job's priority in the present calculation period.
 func (q *Queue) priorityOf(j *record.Job) uint32 {
 	if j.Priority > 0 {
 		return j.Priority
@@ -28,8 +28,8 @@ func (q *Queue) priorityOf(j *record.Job) uint32 {
 	return priority.Total(q.factors(j))
 }
 
-// prioritise works out the job's priority and its rank, and reports whether either has changed. Jobs of one rank have equal claims, and
-// merit may order them. Under priority/basic these are all but those that somebody has put before or far behind the rest.
+// prioritise computes the job's priority and its rank, and reports whether either has changed. Jobs of one rank have equal claims, and
+// merit may order them. Under priority/basic these are all jobs except those that an administrator has moved to the front or far back.
 func (q *Queue) prioritise(j *Job) bool {
 	prio := q.priorityOf(j.Rec)
 	rank := prio
@@ -47,8 +47,7 @@ func sameShares(a, b []record.Share) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
-// reprioritise recomputes priorities when the calculation period or what they
-// are relative to has changed.
+// reprioritise recomputes priorities in a new calculation period, or when the fair-share factors have changed.
 func (q *Queue) reprioritise(in *record.Snapshot) {
 	period := q.params.Weights.Period(q.ix.Now)
 	if period == q.period && sameShares(q.shares, in.Shares) {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Queue holds the pending jobs by classes, in their order, and apart from them those that may not start whatever is free.
+// Queue holds the pending jobs by classes, in their order, and separately those that may not start whatever is free.
 type Queue struct {
 	params *record.Params
 	ix     *index.Index
@@ -19,25 +19,25 @@ type Queue struct {
 	Jobs     index.Table[record.Job, *Job]
 	Families map[familyKey]*Family
 	aside    map[*Job]struct{}   // jobs that are not in the queue
-	AsideOdd map[*Job]struct{}   // those whose record does not say why
-	Odd      map[*Entry]struct{} // those in the queue whose record does not say what their class says
+	AsideOdd map[*Job]struct{}   // those whose record lacks the reason
+	Odd      map[*Entry]struct{} // entries whose record differs from the reason of their class
 	Timers   timers
 
 	multi      map[*Job]struct{} // jobs of several partitions
-	multiEpoch uint64            // of the index, in which those that speak for them were chosen
+	multiEpoch uint64            // the index's epoch in which their primary entries were chosen
 
 	limits []record.Limit // on associations and QOS, of the last snapshot
 	left   []int64
-	under  []underLimit // by place of the limit
-	timed  bool         // jobs of different time limits may be judged differently
+	under  []underLimit // by index of the limit
+	timed  bool         // limits may depend on time limits
 
-	// what priorities are relative to
+	// the totals that priorities are relative to
 	cluster priority.Cluster
 	shares  []record.Share
 	period  int64
 
-	loading  bool     // many jobs arrive
-	arriving []*Class // to which they do
+	loading  bool     // many jobs are being added
+	arriving []*Class // classes that they are added to
 }
 
 // New returns an empty Queue for the partitions of an index.
@@ -46,7 +46,7 @@ func New(params *record.Params, ix *index.Index, pl *placement.Placer) *Queue {
 		AsideOdd: map[*Job]struct{}{}, Odd: map[*Entry]struct{}{}, multi: map[*Job]struct{}{}}
 }
 
-// Measure reads from the first snapshot after New what classes and priorities depend on.
+// Measure reads the basis of classes and priorities from the first snapshot after New.
 func (q *Queue) Measure(in *record.Snapshot) {
 	q.timed = timedLimits(in.Limits)
 	q.cluster, q.shares = priority.Measure(in), in.Shares
@@ -58,7 +58,7 @@ func (q *Queue) Restructured(in *record.Snapshot) bool {
 	return !q.sameLimits(in) || timedLimits(in.Limits[len(q.limits):]) && !q.timed
 }
 
-// Follow makes the queue say what the snapshot says, and returns how many jobs differed. The index has followed before.
+// Follow brings the queue up to the snapshot, and returns how many jobs differed. The index has followed before.
 func (q *Queue) Follow(in *record.Snapshot) int {
 	q.loading = len(in.Pending) > len(q.Jobs.Recs)+1024
 	q.reprioritise(in)
@@ -88,12 +88,12 @@ func (q *Queue) JobOf(id uint32) *Job {
 type Job struct {
 	Rec      *record.Job
 	Priority uint32
-	Rank     uint32 // rises with the priority: jobs of the same rank may be taken in the order of candidates
+	Rank     uint32 // rises with the priority: candidates of the same rank may be reordered
 	Entries  []*Entry
-	Wait     record.Reason // why it is not in the queue at all; Code "" when it is
-	when     int64         // when that may change by itself; Forever: never
+	Wait     record.Reason // why it is kept aside; Code "" when it is in the queue
+	when     int64         // when that may change with time; Forever: never
 
-	// of the pass that is under way
+	// of the current pass
 	Pass  uint64
 	Taken int // tasks started
 	Done  bool
@@ -103,16 +103,16 @@ type Job struct {
 type Entry struct {
 	Job     *Job
 	Class   *Class
-	Primary bool // speaks for the job when it waits
+	Primary bool // its reason is the job's
 	order   int  // of the partition in the job's list
 
 	Limit     int64 // seconds, for the plan
 	Least     int64 // --time-min, or limit
-	Endless   bool  // there is no limit; limit is UnlimitedS
+	Endless   bool  // no limit is set; Limit is UnlimitedS
 	Eligible  int64
 	predicted int64
 
-	// in the class's tree
+	// its place in the class's tree
 	weight      uint32
 	left, right *Entry
 	Min         span
@@ -139,7 +139,7 @@ func compareJobs(a, b *Job) int {
 	return cmp.Compare(a.Rec.ID, b.Rec.ID)
 }
 
-// waitOf is why a job is not even in the queue.
+// waitOf returns the reason why a job is kept aside.
 func (q *Queue) waitOf(j *record.Job) (record.Reason, int64) {
 	switch {
 	case j.Hold != record.NotHeld:
@@ -184,8 +184,7 @@ func (q *Queue) removeJob(j *Job) {
 	j.when = record.Forever
 }
 
-// changeJob follows a changed record. When only what it says about itself
-// changed (its reason), its place in the queue stays.
+// changeJob applies a changed record. When only its reason changed, its place in the queue stays.
 func (q *Queue) changeJob(j *Job, rec *record.Job) *Job {
 	old := j.Rec
 	if sameToQueue(old, rec) {
@@ -217,7 +216,7 @@ func throttled(j *record.Job) bool {
 	return j.Array != nil && j.Array.Limit > 0 && j.Array.Active >= j.Array.Limit
 }
 
-// enqueue puts a job where it belongs: into its classes, or aside.
+// enqueue puts a job into its classes, or aside.
 func (q *Queue) enqueue(j *Job) {
 	j.Wait, j.when = q.waitOf(j.Rec)
 	if j.Wait.Code == "" {
@@ -233,12 +232,11 @@ func (q *Queue) enqueue(j *Job) {
 	}
 }
 
-// switchWaitS is how long a job waits for the switches it asked for at most when
-// nothing else is said (max_switch_wait in slurm.conf(5)).
+// switchWaitS is the default time for which a job waits for the requested switches (max_switch_wait in slurm.conf(5)).
 const switchWaitS = 300
 
-// requestOf is what the job asks for now: once it has waited long enough for
-// few switches, any nodes will do (--switches in sbatch(1)).
+// requestOf returns the job's present request: once it has waited long enough for few switches, any nodes will do (--switches in
+// sbatch(1)).
 func (q *Queue) requestOf(j *Job) *record.Request {
 	r := j.Rec.Request
 	if r == nil || r.Switches <= 0 {
@@ -261,7 +259,7 @@ func (q *Queue) requestOf(j *Job) *record.Request {
 	return &any
 }
 
-// Primary is the entry that speaks for the job when it waits.
+// Primary returns the entry whose reason is the job's.
 func (j *Job) Primary() *Entry {
 	for _, e := range j.Entries {
 		if e.Primary {
@@ -271,7 +269,7 @@ func (j *Job) Primary() *Entry {
 	return j.Entries[0]
 }
 
-// timedLimits reports whether any limit is of time.
+// timedLimits reports whether any limit depends on time limits.
 func timedLimits(limits []record.Limit) bool {
 	return slices.ContainsFunc(limits, func(l record.Limit) bool { return l.Timed() })
 }

@@ -6,8 +6,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// timers are jobs that become eligible by themselves. Entries whose job has
-// changed meanwhile are ignored when they come up.
+// timers holds jobs that become eligible with time. Entries whose job has changed meanwhile are ignored when they expire.
 type timers struct{ list []timer }
 
 type timer struct {
@@ -32,7 +31,7 @@ func (t *timers) Pop() any {
 
 func (t *timers) add(at int64, j *Job) { heap.Push(t, timer{at, j}) }
 
-// Next is the earliest time that still matters.
+// Next returns the earliest time that is still relevant.
 func (t *timers) Next() int64 {
 	for len(t.list) > 0 {
 		if top := t.list[0]; top.job.when == top.at {
@@ -43,8 +42,7 @@ func (t *timers) Next() int64 {
 	return record.Forever
 }
 
-// wakeJobs puts into the queue what has become eligible, and anew what has
-// waited long enough for its switches.
+// wakeJobs puts jobs that have become eligible into the queue, and requeues those that have waited long enough for their switches.
 func (q *Queue) wakeJobs() {
 	for q.Timers.Next() <= q.ix.Now {
 		j := heap.Pop(&q.Timers).(timer).job

@@ -2,20 +2,17 @@ package queue
 
 import "slices"
 
-// The queue of a class is a treap in queue order. Each entry knows the least
-// of its subtree in three ways, so that a pass finds the next job that is short
-// enough, or the best candidate for backfill, without looking at the rest:
-// both take about the logarithm of the queue.
+// The queue of a class is a treap in queue order. Each entry has aggregates of its subtree, so that a pass finds the next job that is short
+// enough, or the best candidate for backfill, without looking at the rest: both take about the logarithm of the queue.
 
-// span is the least of a subtree: of what its jobs must be given, of when they
-// became eligible, and of how long they are expected to run; its longest time
-// limit; and its highest and lowest rank.
+// span aggregates a subtree: the least required time, the earliest time of eligibility, and the shortest predicted run time; the longest
+// time limit; and the highest and lowest rank.
 type span struct {
 	Least, Elig, predicted, Longest int64
 	highest, lowest                 uint32
 }
 
-// pull works out what e knows of its subtree.
+// pull computes the aggregates of e's subtree.
 func (e *Entry) pull() {
 	e.Min = span{e.Least, e.Eligible, e.predicted, e.Limit, e.Job.Rank, e.Job.Rank}
 	for _, t := range []*Entry{e.left, e.right} {
@@ -25,13 +22,13 @@ func (e *Entry) pull() {
 	}
 }
 
-// with is the least of both.
+// with returns the aggregates of both.
 func (s span) with(t *span) span {
 	return span{min(s.Least, t.Least), min(s.Elig, t.Elig), min(s.predicted, t.predicted), max(s.Longest, t.Longest),
 		max(s.highest, t.highest), min(s.lowest, t.lowest)}
 }
 
-// Older counts those of a subtree that became eligible before since, up to most.
+// Older counts the jobs of a subtree that became eligible before since, up to most.
 func (e *Entry) Older(since int64, most int) int {
 	if e == nil || most <= 0 || e.Min.Elig >= since {
 		return 0
@@ -43,7 +40,7 @@ func (e *Entry) Older(since int64, most int) int {
 	return min(most, n+e.right.Older(since, most-n))
 }
 
-// Startable counts the jobs and array tasks of a subtree that limits of arrays let start, up to most.
+// Startable counts the jobs and array tasks of a subtree that array limits let start, up to most.
 func (e *Entry) Startable(most int) int {
 	if e == nil || most <= 0 {
 		return 0
@@ -56,8 +53,7 @@ func (e *Entry) Startable(most int) int {
 	return min(most, n+e.right.Startable(most-n))
 }
 
-// weigh gives e its place in the heap order: a number that looks random and is
-// the same for the same job everywhere.
+// weigh sets e's weight in the heap order: a pseudo-random number that is always the same for a job.
 func (e *Entry) weigh() {
 	x := uint64(e.Job.Rec.ID)<<8 ^ uint64(e.order)
 	x = (x + 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
@@ -161,7 +157,7 @@ func (e *Entry) Each(visit func(*Entry)) {
 	}
 }
 
-// First is the first entry of a subtree.
+// First returns the first entry of a subtree.
 func (e *Entry) First() *Entry {
 	for e != nil && e.left != nil {
 		e = e.left
@@ -169,8 +165,7 @@ func (e *Entry) First() *Entry {
 	return e
 }
 
-// Wanted says which entries matter: those that may be given less than below,
-// those that became eligible before since, or all.
+// Wanted selects entries: those that require less time than Below, those that became eligible before Since, or all.
 type Wanted struct {
 	Below, Since int64
 	All          bool
@@ -178,7 +173,7 @@ type Wanted struct {
 
 func (w *Wanted) matches(least, elig int64) bool { return w.All || least < w.Below || elig < w.Since }
 
-// Next is the first entry after at (nil: of all) that matters.
+// Next returns the first selected entry after at (nil: of all).
 func (e *Entry) Next(at *Entry, w *Wanted) *Entry {
 	if e == nil || !w.matches(e.Min.Least, e.Min.Elig) {
 		return nil
@@ -195,7 +190,7 @@ func (e *Entry) Next(at *Entry, w *Wanted) *Entry {
 	return e.right.Next(nil, w)
 }
 
-// Seek is the first entry for which before no longer holds.
+// Seek returns the first entry for which before no longer holds.
 func (e *Entry) Seek(before func(*Entry) bool) *Entry {
 	var out *Entry
 	for e != nil {

@@ -59,7 +59,7 @@ func TestTree(t *testing.T) {
 	})
 }
 
-// byRunAndWait is an order of candidates in which waiting counts for so much.
+// byRunAndWait orders candidates by run time and, with this weight, by waiting time.
 type byRunAndWait int64
 
 func (o byRunAndWait) Key(_ *Class, predicted, elig int64) int64 {

@@ -2,7 +2,7 @@ package queue
 
 // Order is an order of candidates.
 type Order interface {
-	// keyOf is the place of an entry of c. A shorter or earlier one never comes later.
+	// Key returns the place of an entry of c. A shorter or earlier entry never comes later.
 	Key(c *Class, predicted, elig int64) int64
 }
 
@@ -12,7 +12,7 @@ type Candidate struct {
 	E   *Entry
 }
 
-// Before reports whether a is taken before b, of the same tier and rank: by key, then in the order of the queue.
+// Before reports whether a is taken before b, which has the same tier and rank: by key, then in the order of the queue.
 func (a Candidate) Before(b Candidate) bool {
 	if a.key != b.key {
 		return a.key < b.key
@@ -20,24 +20,23 @@ func (a Candidate) Before(b Candidate) bool {
 	return CompareEntries(a.E, b.E) < 0
 }
 
-// Walk lists the entries of a class that are of one rank in the order of candidates, best first,
-// looking into a part of the queue only when nothing better is known: what is
-// least there bounds how good any of its entries can be.
+// Walk lists the entries of a class that have one rank in the order of candidates, best first. It looks into a part of the queue only when
+// nothing better is known: the aggregates of the part bound how good its entries can be.
 type Walk struct {
 	o    Order
 	rank uint32
 	heap []step
 }
 
-// step is an entry, or a part of the queue that has not been looked into.
+// step is an entry, or a part of the queue that has not been visited.
 type step struct {
 	key  int64
 	e    *Entry
 	leaf bool
 }
 
-// before: among equals the first in the queue. The parts are disjoint and the
-// queue is the order of the tree, so any entry of a part tells where it stands.
+// before prefers the first in the queue among equals. The parts are disjoint and the queue is the order of the tree, so any entry of a part
+// gives its position.
 func (a step) before(b step) bool {
 	if a.key != b.key {
 		return a.key < b.key
@@ -57,8 +56,7 @@ func (w *Walk) into(t *Entry) {
 	}
 }
 
-// Top is the best entry of those that may be given less than below; false when
-// there is none left.
+// Top returns the best entry of those that require less time than below; false when there is none left.
 func (w *Walk) Top(below int64) (Candidate, bool) {
 	for len(w.heap) > 0 {
 		x := w.heap[0]
@@ -91,7 +89,7 @@ func (w *Walk) push(x step) {
 	}
 }
 
-// Pop goes on to the next candidate.
+// Pop advances to the next candidate.
 func (w *Walk) Pop() {
 	last := len(w.heap) - 1
 	w.heap[0] = w.heap[last]

@@ -21,7 +21,7 @@ func (b Bits) Set(i int) Bits {
 	return b
 }
 
-// Count is the size of the set.
+// Count returns the size of the set.
 func (b Bits) Count() int {
 	n := 0
 	for _, w := range b {
@@ -30,7 +30,7 @@ func (b Bits) Count() int {
 	return n
 }
 
-// List is the members, ascending.
+// List returns the members, ascending.
 func (b Bits) List() []int {
 	out := make([]int, 0, b.Count())
 	for i, w := range b {
@@ -41,7 +41,7 @@ func (b Bits) List() []int {
 	return out
 }
 
-// BitsOf is the set of the given numbers.
+// BitsOf returns the set of the given numbers.
 func BitsOf(list ...int) Bits {
 	var b Bits
 	for _, i := range list {
@@ -50,7 +50,7 @@ func BitsOf(list ...int) Bits {
 	return b
 }
 
-// And is what is in both sets.
+// And returns the intersection.
 func (b Bits) And(c Bits) Bits {
 	out := make(Bits, min(len(b), len(c)))
 	for i := range out {
@@ -59,7 +59,7 @@ func (b Bits) And(c Bits) Bits {
 	return out
 }
 
-// Or is what is in either set.
+// Or returns the union.
 func (b Bits) Or(c Bits) Bits {
 	out := make(Bits, max(len(b), len(c)))
 	copy(out, b)

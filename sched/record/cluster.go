@@ -2,12 +2,12 @@ package record
 
 import "slices"
 
-// NodeState is what the scheduler needs to know of a node's state.
+// NodeState is the scheduler's view of a node's state.
 type NodeState uint8
 
 const (
 	NodeUsable  NodeState = iota
-	NodeDrained           // drained or draining: what runs goes on, nothing starts
+	NodeDrained           // drained or draining: running jobs continue, nothing starts
 	NodeDown              // down, not responding, powered off, failing
 	NodeMaint             // under maintenance
 	NodeFuture            // not part of the cluster yet: not even counted for Admissible
@@ -18,7 +18,7 @@ const (
 type Node struct {
 	Name           string
 	State          NodeState
-	Reason         string // of a node that is not usable, for explanations
+	Reason         string // why the node is not usable, for explanations
 	CPUs           int    // total; 0 means Sockets*CoresPerSocket*Threads
 	Sockets        int    // 0 means 1
 	CoresPerSocket int    // 0 means CPUs/(Sockets*Threads)
@@ -27,20 +27,20 @@ type Node struct {
 	MemMiB         int64
 	SpecMemMiB     int64 // set aside for the system
 	TmpMiB         int64
-	WakeS          int64    // it is powered down: a job that starts on it has it only after so long
-	AwayUntil      int64    // it is being powered down: nothing can start on it before, in seconds; 0 = it is not
+	WakeS          int64    // powered down: a job that starts on it gets it after this many seconds
+	AwayUntil      int64    // being powered down: nothing can start on it before this time; 0 = it is not
 	Features       []string // active features
 	Weight         int      // lower is used first
-	Withheld       []string // names of generic resources of which it has more than Gres says, given to nobody for now
-	Switch         string   // names of the switches above it, the topmost first, with slashes between them; "" when unknown
+	Withheld       []string // names of generic resources of which some are withheld from jobs for now
+	Switch         string   // names of the switches above it, from the top down, separated by slashes; "" when unknown
 	Gres           []Gres
-	// Whose jobs it does not run, by a policy of its own: root's, and those of other users of the system, where uids of others begin with
-	// this (internal/passwd, System).
+	// Users whose jobs it refuses by its own policy: root, and other system users, where the uids of ordinary users begin with RefusesBelow
+	// (internal/passwd, System).
 	RefusesRoot  bool
 	RefusesBelow uint32
 }
 
-// Refuses says whether a node does not run a request's jobs because of whose they are.
+// Refuses reports whether a node refuses a request's jobs because of their user.
 func (n *Node) Refuses(r *Request) bool {
 	const nobody = 65534
 	return r.LowUID == 1 && n.RefusesRoot || r.LowUID > 1 && r.LowUID-1 < n.RefusesBelow || r.LowUID == nobody+1 && n.RefusesBelow > 1
@@ -52,18 +52,15 @@ type Gres struct {
 	Type    string // "a100"; may be ""
 	Count   int64  // for resources without devices
 	Devices []Device
-	// Shared names the resource by which a part of one device can be asked for
-	// ("shard", "mps"); each device has Shares of them. A device of which a
-	// share is taken is not available whole, and the reverse.
+	// Shared names the resource for a part of one device ("shard", "mps"); each device has Shares of them. A device with a share in use is
+	// not available whole, and the reverse.
 	Shared string
 	Shares int64
-	// Profiles are instances that its devices can be cut into as jobs ask for
-	// them; such devices have no shares.
+	// Profiles are the instances that its devices can be cut into on request; such devices have no shares.
 	Profiles []MigProfile
 }
 
-// Device is one device file's worth of a Gres. Plans name it by Index, which
-// is unique within the Gres.
+// Device is one device of a Gres. Plans name it by Index, which is unique within the Gres.
 type Device struct {
 	Index int
 	Cores Bits  // cores near it; empty when unknown
@@ -76,7 +73,7 @@ type PartitionState uint8
 const (
 	PartitionUp       PartitionState = iota
 	PartitionDown                    // accepts, starts nothing
-	PartitionDrain                   // accepts nothing, starts what is queued
+	PartitionDrain                   // accepts nothing, starts queued jobs
 	PartitionInactive                // accepts nothing, starts nothing
 )
 
@@ -90,11 +87,11 @@ const (
 	ShareForce // jobs share CPUs, MaxShare deep
 )
 
-// PreemptMode says what happens to a job that gives way.
+// PreemptMode is the treatment of a preempted job.
 type PreemptMode uint8
 
 const (
-	PreemptInherit PreemptMode = iota // what the cluster says; of the cluster itself, PreemptOff
+	PreemptInherit PreemptMode = iota // the cluster's mode; for the cluster itself, PreemptOff
 	PreemptOff
 	PreemptRequeue
 	PreemptCancel
@@ -132,14 +129,12 @@ type License struct {
 type Reservation struct {
 	Name       string
 	Start, End int64
-	Again      []Span // later times of one that recurs, ascending
+	Again      []Span // later occurrences of a recurring one, ascending
 	Nodes      []string
-	// Parts says what of each node is set aside: its cores and devices. Empty:
-	// the nodes whole. Memory is not set aside.
+	// Parts are the reserved cores and devices of each node. Empty: whole nodes. Memory is not reserved.
 	Parts []Alloc
-	// Who may use it: one of Users or with one of Groups, where either is said,
-	// and with one of Accounts where they are; and nobody of NotUsers and
-	// NotAccounts.
+	// Who may use it: one of Users or with one of Groups, where either is set, and with one of Accounts where they are set; and none of
+	// NotUsers and NotAccounts.
 	Users, NotUsers       []string
 	Groups                []uint32
 	Accounts, NotAccounts []string
@@ -149,25 +144,24 @@ type Reservation struct {
 	Magnetic              bool // jobs that may use it do so without asking
 	IgnoreJobs            bool
 	Licenses              []License
-	// MaxStartDelayS is how long jobs that do not ask for it may keep its nodes
-	// beyond its start.
+	// MaxStartDelayS is the time for which other jobs may keep its nodes beyond its start.
 	MaxStartDelayS int64
 }
 
 // Span is a time from Start until before End.
 type Span struct{ Start, End int64 }
 
-// QOS is what of a quality of service matters here.
+// QOS holds the scheduler's part of a quality of service.
 type QOS struct {
 	Name        string
 	Priority    uint32
 	Preempts    []string // QOS whose jobs it may preempt
 	PreemptMode PreemptMode
 	GraceTimeS  int64
-	ExemptS     int64 // its jobs run so long before they can be preempted; 0: the cluster's time, negative: none
+	ExemptS     int64 // run time before its jobs can be preempted; 0: the cluster's, negative: none
 }
 
-// Admits: scontrol(1), Users=, Groups= and Accounts=.
+// Admits reports whether a job may use the reservation: scontrol(1), Users=, Groups= and Accounts=.
 func (r *Reservation) Admits(j *Job) bool {
 	if slices.Contains(r.NotUsers, j.User) || slices.Contains(r.NotAccounts, j.Account) {
 		return false
@@ -177,12 +171,11 @@ func (r *Reservation) Admits(j *Job) bool {
 	return in && (len(r.Accounts) == 0 || slices.Contains(r.Accounts, j.Account))
 }
 
-// maxShare is the deepest that CPUs can be shared (OverSubscribe=FORCE:n).
+// maxShare is the largest number of jobs per CPU (OverSubscribe=FORCE:n).
 const maxShare = 64
 
-// Depth is how many jobs of the partition may have a CPU that a job with
-// request r has: OverSubscribe= in slurm.conf(5). FORCE leaves users no way
-// out; under YES a job has to ask, with --oversubscribe.
+// Depth returns how many jobs of the partition may share a CPU with a job of request r, itself included: OverSubscribe= in slurm.conf(5).
+// Under FORCE users have no choice; under YES a job has to ask, with --oversubscribe.
 func (p *Partition) Depth(r *Request) int64 {
 	n := p.MaxShare
 	if n <= 0 {

@@ -6,15 +6,15 @@ import (
 	"math/bits"
 )
 
-// Factor is by how much what jobs use over time counts. The zero value is 1: it counts as it is.
+// Factor multiplies the use of jobs over time. The zero value is 1.
 type Factor struct {
-	other      bool // than 1
+	other      bool // not 1
 	millionths uint64
 }
 
 const once = 1e6
 
-// NewFactor is a factor of so many millionths.
+// NewFactor makes a factor from millionths.
 func NewFactor(millionths uint64) Factor {
 	if millionths == once {
 		return Factor{}
@@ -22,7 +22,7 @@ func NewFactor(millionths uint64) Factor {
 	return Factor{true, millionths}
 }
 
-// Of is an amount times the factor, rounded down; at most Forever.
+// Of returns an amount times the factor, rounded down; at most Forever.
 func (f Factor) Of(n int64) int64 {
 	switch {
 	case !f.other || n == math.MinInt64:
@@ -38,7 +38,7 @@ func (f Factor) Of(n int64) int64 {
 	return int64(min(product, uint64(Forever)))
 }
 
-// Float is the factor as a number.
+// Float returns the factor as a number.
 func (f Factor) Float() float64 {
 	if !f.other {
 		return 1

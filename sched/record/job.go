@@ -17,7 +17,7 @@ const (
 	HeldRequeue // JobHoldMaxRequeue, launch_failed_requeued_held: HoldReason says which
 )
 
-// Dependency is what has become of a job's dependencies; the caller resolves them.
+// Dependency is the state of a job's dependencies; the caller resolves them.
 type Dependency uint8
 
 const (
@@ -41,7 +41,7 @@ type Job struct {
 
 	Submit     int64
 	Eligible   int64 // when it became or becomes eligible (begin, dependency); 0: Submit
-	Accrue     int64 // from when on its age counts in its priority; 0: EligibleAt; Forever: not now
+	Accrue     int64 // when its age begins to count in its priority; 0: EligibleAt; Forever: not now
 	Begin      int64 // --begin; 0: at once
 	Deadline   int64 // must have ended by then; 0: none
 	LimitS     int64 // 0: the partition's default
@@ -57,16 +57,15 @@ type Job struct {
 	SiteFactor   int32
 	AssocFactor  float64   // 0..1
 	NoPreemptors bool      // never preempts for itself
-	Limits       []int32   // what limits it: places in Snapshot.Limits
-	PartLimits   [][]int32 // what limits it in each of Partitions, where that is not the same in all; Limits is nil then
+	Limits       []int32   // its limits: indexes in Snapshot.Limits
+	PartLimits   [][]int32 // its limits in each of Partitions, where they differ; Limits is nil then
 
-	Reason Reason // what the caller has on record; plans list only differences
-	// Promised: a plan has promised the job a start as the first that waits
-	// (Reserve.First). It is not put off again.
+	Reason Reason // the caller's recorded reason; plans list only differences
+	// Promised: a plan has promised the job a start as the first waiting job (Reserve.First). It is not delayed again.
 	Promised bool
 }
 
-// LimitsIn is what limits a job in one of its partitions.
+// LimitsIn returns the limits of a job in one of its partitions.
 func (j *Job) LimitsIn(partition string) []int32 {
 	if i := slices.Index(j.Partitions, partition); i >= 0 && i < len(j.PartLimits) {
 		return j.PartLimits[i]
@@ -82,16 +81,15 @@ func (j *Job) SameLimits(o *Job) bool {
 // Array is the pending part of a job array.
 type Array struct {
 	Tasks  []TaskRange // pending task ids, ascending, not overlapping
-	Limit  int         // at most so many at once (%limit); 0: no limit
-	Active int         // tasks that run now
+	Limit  int         // most tasks at once (%limit); 0: no limit
+	Active int         // running tasks
 }
 
 // TaskRange is First, First+Step, … up to and including Last. Step 0 means 1.
 type TaskRange struct{ First, Last, Step uint32 }
 
-// Request is what a job needs, after the caller has applied the configured
-// defaults (DefMemPerCPU and the like). Zero means not said; a request that
-// says nothing about memory needs none.
+// Request is a job's request, after the caller has applied the configured defaults (DefMemPerCPU and the like). Zero values are unset; a
+// request without memory needs none.
 type Request struct {
 	MinNodes   int
 	MaxNodes   int
@@ -99,31 +97,30 @@ type Request struct {
 
 	Tasks        int // -n
 	CPUsPerTask  int // -c
-	TasksPerNode int // --ntasks-per-node: exactly when Tasks is not said, else at most
+	TasksPerNode int // --ntasks-per-node: exact when Tasks is unset, else a maximum
 	MinCPUs      int // --mincpus, per node
 	Overcommit   bool
 
-	Sockets, CoresPerSocket, ThreadsPerCore int // -B and its parts: least a node must have
+	Sockets, CoresPerSocket, ThreadsPerCore int // -B and its parts: the least that a node must have
 
-	MemNodeMiB int64 // --mem; meaningful when MemSaid
+	MemNodeMiB int64 // --mem; valid when MemSaid
 	MemCPUMiB  int64
 	MemGPUMiB  int64
-	MemSaid    bool // --mem was given: MemNodeMiB 0 then is the whole node
+	MemSaid    bool // --mem was given: MemNodeMiB 0 is then the whole node
 	TmpMiB     int64
 
 	Gres       []GresRequest
 	CPUsPerGPU int
-	// TasksPerGPU has the tasks of a job follow its devices of GresRequest PerJob: so many on each node for each device there
-	// (--ntasks-per-gpu). 0, or where there are not so many tasks in all: they are placed by CPUs.
+	// TasksPerGPU makes the number of tasks on each node follow the devices of GresRequest PerJob there (--ntasks-per-gpu). 0, or if there
+	// are not that many tasks in total: tasks are placed by CPUs.
 	TasksPerGPU int
 	Binding     bool // --gres-flags=enforce-binding: only cores near the devices
 
 	Features string   // -C
 	NodeList []string // -w: all of these
 	Exclude  []string // -x
-	Switches int      // at most so many leaf switches; 0: no matter
-	// SwitchWaitS is how long the job waits for that before any nodes will do,
-	// at most Params.MaxSwitchWaitS; 0: as long as that.
+	Switches int      // most leaf switches; 0: no limit
+	// SwitchWaitS is the time that the job waits for that before it accepts any nodes, at most Params.MaxSwitchWaitS; 0: that time.
 	SwitchWaitS int64
 
 	Exclusive     bool
@@ -136,12 +133,13 @@ type Request struct {
 	Licenses    []License
 	Reservation string
 
-	// LowUID is the uid of the job's user plus one, if some node refuses the user's jobs; else 0, so that requests of others are alike.
+	// LowUID is the uid of the job's user plus one, if some node refuses the user's jobs; otherwise 0, so that other users' requests
+	// compare equal.
 	LowUID uint32
 }
 
-// Wide reports whether a request is for as many nodes as there are: --spread-job, or a range (sbatch(1), -N: "as many nodes as
-// possible within the range specified and without delaying the initiation of the job"). Devices in all stay together.
+// Wide reports whether a request takes as many nodes as there are: --spread-job, or a range (sbatch(1), -N: "as many nodes as possible
+// within the range specified and without delaying the initiation of the job"). Requests with devices per job are not spread over a range.
 func (r *Request) Wide() bool {
 	ranged := r.MaxNodes > max(r.MinNodes, 1) && !r.UseMinNodes &&
 		!slices.ContainsFunc(r.Gres, func(g GresRequest) bool { return g.Per == PerJob })
@@ -151,7 +149,7 @@ func (r *Request) Wide() bool {
 // NodeCount is Min, Min+Step, … Max. Step 0 means 1.
 type NodeCount struct{ Min, Max, Step int }
 
-// GresPer says what a GresRequest counts for.
+// GresPer is the unit of a GresRequest's count.
 type GresPer uint8
 
 const (
@@ -175,18 +173,18 @@ type Run struct {
 	Task      int32 // -1: not an array task
 	Job       *Job  // the record it was started from
 	Partition string
-	// Reservation it was started in; "" is that of its request.
+	// Reservation in which it was started; "" means the reservation of its request.
 	Reservation string
 	Priority    uint32 // at its start
 	Start       int64
-	End         int64 // by which it must have ended; at or before Now counts as Now+1
+	End         int64 // latest end; at or before Now counts as Now+1
 	Allocs      []Alloc
 	Suspended   bool // holds memory and devices, not CPUs
-	// NotPreemptable keeps it from being chosen again: already told to go, or exempt.
+	// NotPreemptable prevents it from being chosen again: it is already being preempted, or exempt.
 	NotPreemptable bool
 }
 
-// Alloc is what a job holds on one node.
+// Alloc is a job's allocation on one node.
 type Alloc struct {
 	Node   string
 	Tasks  int
@@ -196,16 +194,14 @@ type Alloc struct {
 	Gres   []GresAlloc
 }
 
-// GresAlloc is a part of Alloc: devices by Index, or a count of a resource
-// without devices. Shares is the part taken of each device (the same for all);
-// 0 is the device whole.
+// GresAlloc is a part of Alloc: devices by Index, or a count of a resource without devices. Shares is the part taken of each device (the
+// same for all); 0 is the whole device.
 type GresAlloc struct {
 	Name, Type string
 	Count      int64
 	Devices    []int
 	Shares     int64
-	// Starts are, of instances that are cut out of Devices, the slices at which
-	// they begin; Shares is their size.
+	// Starts are the first slices of instances that are cut out of Devices; Shares is their size.
 	Starts []int
 }
 
@@ -217,38 +213,38 @@ type Share struct {
 
 // Limit is a limit of an association or a QOS.
 type Limit struct {
-	PerJob bool // it is compared with each job alone, not used up
-	// What is a trackable resource ("cpu", "mem" in MiB, "node", "billing", "gres/gpu", "gres/gpu:a100"), LimitJobs, LimitWall,
-	// LimitShare, or LimitMins, LimitSpent, LimitEach or LimitLeast and a resource.
+	PerJob bool // compared with each job by itself, not used up
+	// What is the limited quantity: a trackable resource ("cpu", "mem" in MiB, "node", "billing", "gres/gpu", "gres/gpu:a100"), LimitJobs,
+	// LimitWall, LimitShare, or LimitMins, LimitSpent, LimitEach or LimitLeast followed by a resource.
 	What   string
 	Reason Code // "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", …
-	// Of LimitMins: by how much counts what a job needs in order to start, and what it takes.
+	// For LimitMins: factors for the amount that a job needs in order to start, and the amount that it takes.
 	Need, Use Factor
-	// Back is how many places before this one the same limit is for jobs that count otherwise, from which what is taken is taken; 0: none.
+	// Back is the distance to an earlier entry of the same limit, for jobs with another factor: amounts taken here are taken there. 0:
+	// none.
 	Back int32
 }
 
-// What is limited besides resources.
+// Limited quantities besides resources.
 const (
 	LimitJobs = "jobs"
 	LimitWall = "wall" // seconds
 	// LimitShare is a condition: 1 is left if the user's fair-share factor is high enough, else 0.
 	LimitShare = "share"
-	// LimitMins and a trackable resource: how much of it a job has, times the seconds of its time limit.
+	// LimitMins and a trackable resource: the job's amount of it, times the seconds of its time limit.
 	LimitMins = "mins/"
-	// LimitSpent and a trackable resource or LimitJobs: what is left is of a budget. A job that has any of it may start as long as
-	// anything is left.
+	// LimitSpent and a trackable resource or LimitJobs: a budget. A job that has any of the resource may start as long as anything is left.
 	LimitSpent = "spent/"
-	// LimitEach and a trackable resource: how much of it a job has on each of its nodes, on average and rounded down, as Slurm counts.
+	// LimitEach and a trackable resource: the job's amount of it on each of its nodes, on average and rounded down, as Slurm counts.
 	LimitEach = "each/"
-	// LimitLeast and a trackable resource: how much of it a job has, which is to be no less. Both are negative, so that less is more.
+	// LimitLeast and a trackable resource: a minimum for the job's amount of it. Both are negated, so that a lack compares as an excess.
 	LimitLeast = "least/"
 )
 
-// Timed reports whether what is limited depends on the time limit of a job.
+// Timed reports whether the limited quantity depends on the time limit of a job.
 func (l *Limit) Timed() bool { return l.What == LimitWall || strings.HasPrefix(l.What, LimitMins) }
 
-// Product is n times as many seconds, or Forever.
+// Product returns n times seconds, at most Forever.
 func Product(n, seconds int64) int64 {
 	if n > 0 && seconds > Forever/n {
 		return Forever
@@ -256,7 +252,7 @@ func Product(n, seconds int64) int64 {
 	return n * seconds
 }
 
-// Nth is the nth pending task.
+// Nth returns the nth pending task.
 func (a *Array) Nth(n int) uint32 {
 	for _, r := range a.Tasks {
 		if r.Last < r.First {
@@ -272,7 +268,7 @@ func (a *Array) Nth(n int) uint32 {
 	return 0
 }
 
-// Count is how many tasks are pending.
+// Count returns the number of pending tasks.
 func (a *Array) Count() int {
 	n := 0
 	for _, r := range a.Tasks {
@@ -283,7 +279,7 @@ func (a *Array) Count() int {
 	return n
 }
 
-// Startable is how many of them the limit lets start.
+// Startable returns how many of them the limit lets start.
 func (a *Array) Startable() int {
 	n := a.Count()
 	if a.Limit > 0 {
@@ -292,10 +288,10 @@ func (a *Array) Startable() int {
 	return n
 }
 
-// EligibleAt is from when on the job has been waiting for resources.
+// EligibleAt returns the time from which the job has been waiting for resources.
 func EligibleAt(j *Job) int64 { return max(j.Submit, j.Begin, j.Eligible) }
 
-// AgesFrom is from when on the job's age counts in its priority.
+// AgesFrom returns the time from which the job's age counts in its priority.
 func AgesFrom(j *Job) int64 {
 	if j.Accrue != 0 {
 		return j.Accrue
@@ -303,7 +299,7 @@ func AgesFrom(j *Job) int64 {
 	return EligibleAt(j)
 }
 
-// LimitOf is the limit that holds for the job in the partition; Forever when there is none.
+// LimitOf returns the time limit of the job in the partition; Forever when there is none.
 func LimitOf(j *Job, p *Partition) int64 {
 	limit := j.LimitS
 	if limit <= 0 {
@@ -326,7 +322,7 @@ func CompareRuns(a, b *Run) int {
 	return cmp.Compare(a.Task, b.Task)
 }
 
-// Key is the same for requests that are equal, and for no others.
+// Key is the same for equal requests, and differs for all others.
 func (r *Request) Key() string { return string(r.AppendKey(make([]byte, 0, 128))) }
 
 // AppendKey appends the bytes of Key.

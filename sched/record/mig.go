@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Cutting devices into instances (NVIDIA's MIG). A device has memory slices, at most 64; a profile is an instance of Size slices that
-// may begin at some of them (MIG User Guide, "Supported MIG profiles"). How many compute slices an instance takes follows: there are
-// no placements that fit by memory and not by compute.
+// Cutting devices into instances (NVIDIA's MIG). A device has memory slices, at most 64; a profile is an instance of Size slices that may
+// begin at some of them (MIG User Guide, "Supported MIG profiles"). Compute slices need no accounting: every placement that fits by memory
+// fits by compute.
 //
-// In the profile of a node's resources over time each device has its slices as a resource divided shares have; which slices they
-// are is looked at only for what starts now.
+// In the profile of a node's resources over time the slices of a device count like its shares; which slices they are only matters for jobs
+// that start now.
 
 // MigProfile is a way to cut an instance out of a device.
 type MigProfile struct {
@@ -19,11 +19,11 @@ type MigProfile struct {
 	Starts []int // ascending
 }
 
-// Span is the slices of an instance that begins at start.
+// Span returns the slices of an instance that begins at start.
 func (p *MigProfile) Span(start int) uint64 { return (1<<p.Size - 1) << start }
 
-// Packs is how many instances of the profile still find a place on a device of which the slices used are taken. To take the first
-// place that is free each time is best, because all are equally long.
+// Packs returns how many instances of the profile still fit on a device with the slices used taken. Taking the first free place each time
+// is optimal, because all instances have the same length.
 func (p *MigProfile) Packs(used uint64) int {
 	n := 0
 	for _, s := range p.Starts {
@@ -35,8 +35,8 @@ func (p *MigProfile) Packs(used uint64) int {
 	return n
 }
 
-// ChooseCut chooses the device and the slice at which an instance of profiles[want] costs least, where used are the slices taken of
-// each device: it leaves as many as possible of the largest profile, then of the next, and so on. Of equal choices the one on the
+// ChooseCut chooses the device and slice at which an instance of profiles[want] costs least, where used are the taken slices of each
+// device: it leaves as many places as possible for the largest profile, then for the next, and so on. Among equal choices it takes the
 // device that is cut most already, so that whole devices stay whole. ok is false when there is no place.
 func ChooseCut(profiles []MigProfile, want int, used []uint64) (device, start int, ok bool) {
 	order := bySize(profiles)
@@ -62,7 +62,7 @@ func ChooseCut(profiles []MigProfile, want int, used []uint64) (device, start in
 	return device, start, ok
 }
 
-// bySize are the places of the profiles, the largest first.
+// bySize returns the indexes of the profiles, the largest first.
 func bySize(profiles []MigProfile) []int {
 	order := make([]int, len(profiles))
 	for i := range order {
@@ -72,7 +72,7 @@ func bySize(profiles []MigProfile) []int {
 	return order
 }
 
-// loss is how many instances of each profile no longer find a place; the first figure is whether a device is no longer whole.
+// loss returns how many instances of each profile no longer have a place; the first element tells whether a device is no longer whole.
 func loss(profiles []MigProfile, order []int, before, after uint64) []int {
 	out := make([]int, 1, len(order)+1)
 	if before == 0 {

@@ -10,71 +10,63 @@ type Params struct {
 	WindowS      int64
 	ResolutionS  int64 // promises are rounded up to it; 0 means 1
 
-	// Order is how backfill candidates are taken once the jobs before them wait.
+	// Order is the order of backfill candidates behind a waiting job.
 	Order Order
-	// GuardS is how long a job waits before ShortestFirst takes it in order of
-	// priority again. 0 means 24 hours.
+	// GuardS is the waiting time after which ShortestFirst takes a job in order of priority again. 0 means 24 hours.
 	GuardS int64
-	// HeadGuardS is how long the first job that has to wait does so before it is
-	// promised a start; 0 promises at once, as the textbook has it. Until then
-	// whatever fits starts. A promise, once due, is kept in either case.
+	// HeadGuardS is the waiting time of the first waiting job before it is promised a start; 0 promises at once, as in textbooks. Until
+	// then any job that fits starts. A promise that was made is kept in any case.
 	HeadGuardS int64
-	// ShortQueue is how many jobs may be pending for the guard not to count: in
-	// a queue that short the first is promised its start at once.
+	// ShortQueue is the largest number of pending jobs for which HeadGuardS is ignored: in such a short queue the first job is promised its
+	// start at once.
 	ShortQueue int
-	// MaxWaitS bounds how long a job waits, as far as it can be: a start no later
-	// than that is kept free for it while a job that starts now could still run by
-	// then; 0 bounds nothing. What starts before it in the meantime is what fits.
+	// MaxWaitS bounds a job's waiting time as far as possible: a start no later than that is kept free for it while a job that starts now
+	// could still run by then; 0 means no bound. Jobs that fit may start before it.
 	MaxWaitS int64
 
-	// WholeCores allocates cores rather than threads (CR_Core*); NoMemory does
-	// not count memory (not CR_*_Memory). WholeNodes is select/linear and
-	// OverSubscribe=EXCLUSIVE everywhere.
+	// WholeCores allocates cores rather than threads (CR_Core*); NoMemory does not count memory (not CR_*_Memory). WholeNodes is
+	// select/linear, or OverSubscribe=EXCLUSIVE everywhere.
 	WholeCores bool
 	NoMemory   bool
 	WholeNodes bool
 	LLN        bool
 	Placement  Placement
 	Preempt    PreemptType
-	// MaxSwitchWaitS is how long jobs wait for the switches they ask for at most; 0 means 300.
+	// MaxSwitchWaitS bounds the time that jobs wait for the requested switches; 0 means 300.
 	MaxSwitchWaitS int64
-	// PreemptMode is the cluster's; partitions and QOS override it. ExemptS is how long a job runs before it can be preempted, where its
-	// QOS says nothing of that.
+	// PreemptMode is the cluster's; partitions and QOS override it. ExemptS is the run time before a job can be preempted, unless its QOS
+	// sets one.
 	PreemptMode PreemptMode
 	ExemptS     int64
 
 	Weights Weights
 }
 
-// DefaultParams is the configuration that did best on the traces: see
-// docs/scheduling.md.
+// DefaultParams returns the configuration that did best on the traces: see docs/scheduling.md.
 func DefaultParams() Params {
 	return Params{Order: Merit, HeadGuardS: 42 * 3600, ShortQueue: 2, MaxWaitS: 72 * 3600}
 }
 
-// Policy is how waiting jobs are promised a start.
+// Policy decides which waiting jobs are promised a start.
 type Policy uint8
 
 const (
-	// EASY promises a start to the first Reservations jobs of each partition
-	// that have to wait (one unless said otherwise) and lets the rest start
+	// EASY promises a start to the first Reservations jobs of each partition that have to wait (one by default) and lets the rest start
 	// early where no promise breaks.
 	EASY Policy = iota
 	// FIFO starts jobs of a partition strictly in order (sched/builtin).
 	FIFO
-	// Conservative promises every job it looks at a start.
+	// Conservative promises a start to every job that it looks at.
 	Conservative
 )
 
-// Order is an order of backfill candidates. Whether one fits is always decided
-// by its time limit.
+// Order is an order of backfill candidates. Whether one fits always depends on its time limit.
 type Order uint8
 
 const (
 	// QueueOrder is by priority.
 	QueueOrder Order = iota
-	// ShortestFirst is by predicted run time; who has waited for GuardS comes
-	// first, by priority.
+	// ShortestFirst is by predicted run time; jobs that have waited for GuardS come first, by priority.
 	ShortestFirst
 	// Merit is by predicted run time, divided by the job's share of the
 	// cluster and by 1 + (days waited)²: short jobs first, wide ones among
@@ -120,15 +112,14 @@ type Weights struct {
 	CalcPeriodS int64 // factors are taken at multiples of it; 0 means 300
 }
 
-// Say reports whether priorities say which of two jobs is to be first: priority/multifactor with a weight for anything.
+// Say reports whether priorities order the queue: priority/multifactor with any weight.
 func (w *Weights) Say() bool {
 	return !w.Basic && (w.Age > 0 || w.FairShare > 0 || w.JobSize > 0 || w.Partition > 0 || w.QOS > 0 || w.Assoc > 0 ||
 		w.TRES != TRESWeights{})
 }
 
-// Period is the calculation period that now lies in: priorities change only
-// from one to the next, so that the order of the queue does not depend on when
-// a pass happens to run.
+// Period returns the calculation period that contains now: priorities change only from one to the next, so that the order of the queue does
+// not depend on the time of a pass.
 func (w *Weights) Period(now int64) int64 {
 	p := w.CalcPeriodS
 	if p <= 0 {
@@ -142,8 +133,7 @@ type TRESWeights struct {
 	CPU, MemGiB, Node, GPU float64
 }
 
-// Typical is a request that is typical of the cluster's work, and how often it
-// comes. Placement FGD measures fragmentation against these: Weng et al.,
+// Typical is a typical request of the cluster's work, and its frequency. Placement FGD measures fragmentation against these: Weng et al.,
 // Beware of Fragmentation, ATC'23.
 type Typical struct {
 	Request *Request

@@ -3,11 +3,11 @@ package record
 // Forever is the time that never comes: the end of a job without a limit.
 const Forever = int64(1) << 60
 
-// UnlimitedS is how long a job without a time limit is taken to run, in seconds: a year, as in Slurm's backfill. Were it for ever, who
-// waits for its nodes could be promised nothing, and whatever is small enough would pass it as long as such jobs come.
+// UnlimitedS is the assumed run time of a job without a time limit, in seconds: a year, as in Slurm's backfill. If it were infinite, a job
+// that waits for its nodes could be promised nothing, and smaller jobs would pass it as long as they come.
 const UnlimitedS = 365 * 24 * 3600
 
-// Snapshot is everything a decision may depend on.
+// Snapshot is the complete input of a decision.
 type Snapshot struct {
 	Seq    uint64 // the caller's state number; copied to the plan
 	Now    int64
@@ -19,20 +19,19 @@ type Snapshot struct {
 	Pending      []*Job // every pending job, held and dependent ones included
 	Running      []*Run // everything that holds resources: running, completing, suspended
 	Reservations []*Reservation
-	Licenses     []License // total counts; what runs is counted from Running
+	Licenses     []License // total counts; use is counted from Running
 	QOS          []*QOS
-	Shares       []Share // fair-share factors; a user without one has 0. The same slice while they are the same
-	Limits       []Limit // of associations and QOS; Job.Limits names those of a job. Hand over the same slice, or a longer one, while
-	Left         []int64 // they are the same, and while the same is left under each of them the same slice of that.
-	// Freed is how much more is left under each after FreedS seconds if nothing starts or ends: what running jobs use up of it. What has
-	// no place there stays as it is.
+	Shares       []Share // fair-share factors; a user without one has 0. Pass the same slice while they are the same
+	Limits       []Limit // of associations and QOS, by the indexes in Job.Limits. Pass the same slice, or a longer one, while unchanged
+	Left         []int64 // the rest under each. Pass the same slice while unchanged
+	// Freed is the increase of each rest after FreedS seconds if nothing starts or ends: the amounts that running jobs use up. A rest
+	// beyond its end does not change.
 	Freed []int64
-	// Typical requests, most frequent first, for Placement FGD. Compared by
-	// place: hand over the same slice while it is the same.
+	// Typical requests, most frequent first, for Placement FGD. Compared by pointer: pass the same slice while it is unchanged.
 	Typical []Typical
 }
 
-// FreedS is the time of Snapshot.Freed: long enough for what is freed to be exact.
+// FreedS is the time of Snapshot.Freed: long enough for the increase to be exact.
 const FreedS = 1e6
 
 // Cursor says where a truncated pass stopped. Opaque; the zero value is the head.
@@ -43,7 +42,7 @@ type Cursor struct {
 	ID       uint32
 }
 
-// Plan is what to do now.
+// Plan is the set of actions for now.
 type Plan struct {
 	Seq       uint64
 	Now       int64
@@ -80,35 +79,34 @@ type Start struct {
 	Backfilled  bool
 }
 
-// Preempt says that a running job gives way.
+// Preempt preempts a running job.
 type Preempt struct {
 	ID     uint32
 	Task   int32
 	Mode   PreemptMode
 	GraceS int64
-	For    uint32 // the job that takes its place
+	For    uint32 // the job that replaces it
 	Why    string
 }
 
-// Reserve is the promise to a job that waits: no job that came after it may
-// make it start later than At.
+// Reserve is the promise to a waiting job: no later job may make it start after At.
 type Reserve struct {
 	ID        uint32
 	Task      int32
 	Partition string
 	At, End   int64
 	Nodes     []string
-	Promised  bool // false: a forecast only
-	First     bool // to the first that waits, as early as can be
+	Promised  bool // false: only a forecast
+	First     bool // for the first waiting job, as early as possible
 }
 
-// JobReason is why a job waits.
+// JobReason is the reason of a waiting job.
 type JobReason struct {
 	ID uint32
 	Reason
 }
 
-// Add is t+d; Forever is the most.
+// Add returns t+d, at most Forever.
 func Add(t, d int64) int64 {
 	if t >= Forever || d >= Forever || t+d >= Forever {
 		return Forever

@@ -1,12 +1,12 @@
 package record
 
-// Reason is a Slurm reason and the words that squeue shows for it.
+// Reason is a Slurm reason and squeue's text for it.
 type Reason struct {
 	Code Code
-	Text string // when it says more than Code: "ReqNodeNotAvail, UnavailableNodes:n3"
+	Text string // set when it says more than Code: "ReqNodeNotAvail, UnavailableNodes:n3"
 }
 
-// String is what squeue shows.
+// String returns squeue's text.
 func (r Reason) String() string {
 	if r.Text != "" {
 		return r.Text
@@ -17,7 +17,7 @@ func (r Reason) String() string {
 // Code is a Slurm reason word.
 type Code string
 
-// Reasons, as squeue(1) names them. "" and None mean that there is none yet.
+// Reasons, as squeue(1) names them. "" and None mean that there is no reason yet.
 const (
 	None                     Code = "None"
 	WaitPriority             Code = "Priority"

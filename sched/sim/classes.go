@@ -2,7 +2,7 @@ package sim
 
 import "slices"
 
-// Class is what a replay measured of the jobs of a width or of a run time. Times are seconds.
+// Class holds a replay's measurements for the jobs of a width or of a run time. Times are seconds.
 type Class struct {
 	Name     string  `json:"name"`
 	Jobs     int     `json:"jobs"`
@@ -16,7 +16,7 @@ type Class struct {
 	slow  mean
 }
 
-// classesOf are the classes of a machine of so many processors: by the part of it that a job takes, and by how long jobs run.
+// classesOf returns the classes for a machine of procs processors: by the fraction of it that a job takes, and by run time.
 func classesOf(procs int) []*Class {
 	wider := func(less, most int) func(*Job) bool {
 		return func(j *Job) bool { return j.Procs*most <= procs && (less == 0 || j.Procs*less > procs) }
@@ -36,7 +36,7 @@ func classesOf(procs int) []*Class {
 	}
 }
 
-// classes sorts what became of the jobs by classes; those without jobs are left out.
+// classes assigns the results to classes; those without jobs are left out.
 func (w *world) classes() []*Class {
 	all := classesOf(w.opts.Procs)
 	for i := range w.recs {

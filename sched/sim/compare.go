@@ -5,12 +5,12 @@ type Figures struct {
 	Wait, P99, Max, Slowdown, WaitArea float64
 }
 
-// Figures are those of the report.
+// Figures returns those of the report.
 func (r *Report) Figures() Figures {
 	return Figures{r.WaitMean, float64(r.WaitP99), float64(r.WaitMax), r.Slowdown, r.WaitArea}
 }
 
-// Over is by how many percent the figures are above those of another rule.
+// Over returns by how many percent the figures exceed those of another rule.
 func (f Figures) Over(of Figures) Figures {
 	return f.each(of, func(a, b float64) float64 {
 		if a == b {
@@ -30,7 +30,7 @@ type Spread struct {
 	n               float64
 }
 
-// Add takes in the figures of one more replay.
+// Add adds the figures of one more replay.
 func (s *Spread) Add(f Figures) {
 	if s.n == 0 {
 		s.Low, s.High = f, f

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// crowd is so many jobs of two users on a machine of 32 processors, more than it can start at once.
+// crowd returns n jobs of two users for a machine of 32 processors, more than it can start at once.
 func crowd(n int) []Job {
 	jobs := make([]Job, n)
 	for i := range jobs {
@@ -94,8 +94,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestWeightsCount: of two users of whom one has used far more, the other waits less under fair share, and more under a QOS that favours
-// the one; with the weights of both, usage is forgotten in its half-life.
+// TestWeightsCount: user a uses far more than user b. b waits less under fair share, and more under a QOS that favours a.
 func TestWeightsCount(t *testing.T) {
 	jobs := crowd(600)
 	for i := range jobs {
@@ -123,7 +122,7 @@ func TestWeightsCount(t *testing.T) {
 	}
 }
 
-// TestUsageHalves: usage is what a sum second by second says, each second halving what was before it as the half-life has it.
+// TestUsageHalves: usage equals a sum over small intervals, each of them decayed by the half-life.
 func TestUsageHalves(t *testing.T) {
 	l := &ledger{halfLife: 100, users: map[string]*usage{}, factors: map[string]float64{}}
 	l.occupy("u", 4, 0)

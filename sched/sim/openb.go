@@ -94,7 +94,7 @@ func numbers(row map[string]string, names ...string) ([]int64, error) {
 	return out, nil
 }
 
-// request is a pod as a job asks for it.
+// request converts a pod to a job's request.
 func (p Pod) request() record.Request {
 	r := record.Request{
 		MinNodes:    1,
@@ -119,8 +119,7 @@ func (p Pod) request() record.Request {
 
 func (p Pod) milli() int64 { return p.GPUs * min(p.GPUMilli, 1000) }
 
-// Typical are the most frequent tasks, by (CPU, GPUs, share, models), that
-// cover 95 % of all.
+// typicalOf returns the most frequent tasks, by (CPU, GPUs, share, models), that cover 95 % of all.
 func typicalOf(pods []Pod) []record.Typical {
 	count := map[Pod]int64{}
 	for _, p := range pods {
@@ -152,9 +151,8 @@ func typicalOf(pods []Pod) []record.Typical {
 	return out
 }
 
-// Placement is the openb experiment: no departures, tasks in random order
-// until 1.3 times the GPUs have been asked for, tasks that fit nowhere are
-// dropped. It returns GPU milli placed over GPU milli there are.
+// Placement is the openb experiment: no departures, tasks in random order until 1.3 times the GPUs have been requested; tasks that fit
+// nowhere are dropped. It returns the placed fraction of all GPU milli.
 func Placement(nodes []*record.Node, pods []Pod, rule record.Placement, seed int64) float64 {
 	r := rand.New(rand.NewSource(seed))
 	capacity := int64(0)

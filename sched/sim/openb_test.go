@@ -11,7 +11,7 @@ import (
 
 var seeds = flag.Int("seeds", 2, "seeds of the placement experiment")
 
-// TestPlacementOrder: in whatever order the nodes are listed.
+// TestPlacementOrder: the order in which nodes are listed does not matter.
 func TestPlacementOrder(t *testing.T) {
 	nodes, pods, err := ReadOpenb(needTrace(t, "openb_node_list_gpu_node.csv.gz"), needTrace(t, "openb_pod_list_multigpu50.csv.gz"))
 	if err != nil {

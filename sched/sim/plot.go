@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// The size of a plot, and the margins that its labels have, in pixels.
+// The size of a plot, and the margins for its labels, in pixels.
 const (
 	plotWidth, plotHeight = 960, 360
 	plotLeft, plotTop     = 70, 40
 	plotRight, plotBottom = 20, 40
 )
 
-// plotColours are distinct for the colour-blind, too (Okabe and Ito).
+// plotColours are distinct for the colour-blind too (Okabe and Ito).
 var plotColours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"}
 
 // WritePlot writes a line for each series over a span of days as SVG.
@@ -67,7 +67,7 @@ func label(b *bufio.Writer, x, y float64, anchor, text string) {
 	fmt.Fprintf(b, `<text x="%.0f" y="%.0f" text-anchor="%s">%s</text>`+"\n", x, y, anchor, safe.String())
 }
 
-// ceiling is the least of 1, 2, 4 and 8 times a power of ten that is not below x.
+// ceiling returns the least of 1, 2, 4 and 8 times a power of ten that is not below x.
 func ceiling(x float64) float64 {
 	if x <= 0 {
 		return 1

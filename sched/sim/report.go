@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Report is what a replay measured. Times are seconds.
+// Report is the result of a replay. Times are seconds.
 type Report struct {
 	Policy      string  `json:"policy"`
 	Jobs        int     `json:"jobs"`
@@ -20,7 +20,7 @@ type Report struct {
 	Slowdown    float64 `json:"bounded_slowdown_mean"` // max(1, (wait+run)/max(run, 10))
 	Utilization float64 `json:"utilization"`           // of the machine, from the first submission to the last end
 	Fairness    float64 `json:"fairness_jain"`         // Jain's index over the users' mean bounded slowdowns
-	// WaitArea is the mean wait weighted by processors times run time: what the owner of an hour on a processor waits for it.
+	// WaitArea is the mean wait weighted by processors times run time: the wait for one processor hour.
 	WaitArea float64  `json:"wait_mean_by_area_s"`
 	Classes  []*Class `json:"classes"`
 	Queue    int      `json:"queue_max"`
@@ -64,7 +64,7 @@ func bounded(wait, run int64) float64 {
 	return math.Max(1, float64(wait+run)/float64(max(run, 10)))
 }
 
-// rank is the nearest-rank percentile of sorted values.
+// rank returns the nearest-rank percentile of sorted values.
 func rank(sorted []int64, percent int) int64 {
 	i := (len(sorted)*percent + 99) / 100
 	return sorted[max(0, i-1)]

@@ -9,7 +9,7 @@ import (
 const maxScale = 1000
 
 // Scale returns a copy of jobs in which the gaps between submissions are multiplied by gaps and the run times and time limits by times.
-// Both together are a change of the unit of time. Times are rounded to whole seconds and are at least one.
+// Both together change the unit of time. Times are rounded to whole seconds and are at least one.
 func Scale(jobs []Job, gaps, times float64) ([]Job, error) {
 	for _, f := range []float64{gaps, times} {
 		if !(f >= 1.0/maxScale && f <= maxScale) {
@@ -26,8 +26,8 @@ func Scale(jobs []Job, gaps, times float64) ([]Job, error) {
 	return out, nil
 }
 
-// Perturbed are factors for the gaps of n copies of a trace that differ by chance only: evenly from 0.997 to 1.003, in the middle 1.
-// Figures that are right for one copy and wrong for the next say nothing about a rule.
+// Perturbed returns factors for the gaps of n copies of a trace that differ only by chance: evenly from 0.997 to 1.003, with 1 in the
+// middle. A result that holds for one copy and not for the next says nothing about a rule.
 func Perturbed(n int) []float64 {
 	const most = 0.003
 	if n <= 1 {

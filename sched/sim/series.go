@@ -6,8 +6,8 @@ type Series struct {
 	Values []float64
 }
 
-// Timeline is a replay over time, in so many parts: the mean wait in hours of the jobs submitted in each, the processors in use as a
-// part of the machine, and the work that waits (run time times processors) in hours of the whole machine, both as means of the part.
+// Timeline describes a replay over time, in parts: the mean wait in hours of the jobs submitted in each, the fraction of the processors in
+// use, and the waiting work (run time times processors) in hours of the whole machine, the latter two as means of the part.
 func (r *Report) Timeline(jobs []Job, procs, parts int) (waits, used, backlog Series) {
 	waits, used, backlog = Series{r.Policy, make([]float64, parts)}, Series{r.Policy, make([]float64, parts)},
 		Series{r.Policy, make([]float64, parts)}
@@ -27,14 +27,14 @@ func (r *Report) Timeline(jobs []Job, procs, parts int) (waits, used, backlog Se
 	return waits, used, backlog
 }
 
-// spread adds x to values from one point to another, in part to those that it covers in part.
+// spread adds x to values from one point to another, proportionally where it covers a value in part.
 func spread(values []float64, from, to, x float64) {
 	for i := max(0, int(from)); i < len(values) && float64(i) < to; i++ {
 		values[i] += x * (min(to, float64(i+1)) - max(from, float64(i)))
 	}
 }
 
-// span is from the first submission to the last end.
+// span returns the times of the first submission and the last end.
 func (r *Report) span() (first, last int64) {
 	first, last = r.Records[0].Submit, r.Records[0].End
 	for _, rec := range r.Records {
@@ -43,7 +43,7 @@ func (r *Report) span() (first, last int64) {
 	return first, last
 }
 
-// Days is the length of the replay, in days.
+// Days returns the length of the replay, in days.
 func (r *Report) Days() float64 {
 	first, last := r.span()
 	return float64(last-first) / 86400

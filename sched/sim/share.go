@@ -8,33 +8,33 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// defaultHalfLifeS is PriorityDecayHalfLife where it is not set (slurm.conf(5)): 7 days.
+// defaultHalfLifeS is the default of PriorityDecayHalfLife (slurm.conf(5)): 7 days.
 const defaultHalfLifeS = 7 * 86400
 
-// ledger keeps the users' usage, which halves in each half-life, for fair share: processor seconds of what has run and runs.
+// ledger keeps the users' usage, which halves in each half-life, for fair share: processor seconds of finished and running jobs.
 type ledger struct {
 	halfLife float64 // seconds
 	users    map[string]*usage
 	all      usage
-	factors  map[string]float64 // as last worked out
+	factors  map[string]float64 // as last computed
 	period   int64
 }
 
-// usage is that of one user: what it was at a time, and how many processors have been in use since.
+// usage is one user's: its value at a time, and the number of processors in use since then.
 type usage struct {
 	spent float64
 	at    int64
 	procs float64
 }
 
-// until brings the usage up to now.
+// until advances the usage to now.
 func (u *usage) until(now int64, halfLife float64) {
 	left := math.Exp2(-float64(now-u.at) / halfLife)
 	u.spent = u.spent*left + u.procs*(1-left)*halfLife/math.Ln2
 	u.at = now
 }
 
-// occupy notes that a user takes so many more processors from now on, or fewer.
+// occupy notes that a user takes procs more processors from now on (fewer if negative).
 func (l *ledger) occupy(user string, procs int, now int64) {
 	if l == nil {
 		return
@@ -48,8 +48,8 @@ func (l *ledger) occupy(user string, procs int, now int64) {
 	}
 }
 
-// shares are the fair-share factors of those who have jobs waiting, with equal shares for all users seen so far: 2^(-usage/share), which
-// is priority/multifactor's without FairTree. They are worked out once in each calculation period, and for new users in it.
+// shares returns the fair-share factors of users with waiting jobs, with equal shares for all users seen so far: 2^(-usage/share), which is
+// priority/multifactor's without FairTree. They are computed once in each calculation period, and for new users in it.
 func (l *ledger) shares(pending []*record.Job, period int64) []record.Share {
 	if period != l.period {
 		l.period, l.factors = period, map[string]float64{}

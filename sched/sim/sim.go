@@ -1,5 +1,5 @@
-// Package sim replays workload traces through the production scheduler in simulated time. It acts as the controller: it
-// hands over snapshots, follows plans, and ends jobs when the trace says so. It does not decide.
+// Package sim replays workload traces through the production scheduler in simulated time. It acts as the controller: it hands over
+// snapshots, follows plans, and ends jobs when the trace says so. It makes no decisions.
 package sim
 
 import (
@@ -20,21 +20,21 @@ type Options struct {
 	SWF   string // path of a trace; or Jobs
 	Jobs  []Job
 	Procs int // processors of the machine
-	// NodeProcs cuts the machine into nodes of so many processors each; 0 is
-	// one pool. A job larger than a node takes whole nodes' worth of tasks.
+	// NodeProcs cuts the machine into nodes of this many processors; 0 is one pool. A job larger than a node takes whole nodes' worth of
+	// tasks.
 	NodeProcs int
 
 	Policy string // a key of Policies; "" is the default
 	Exact  bool   // estimates are the run times, not the requests
 	Params *record.Params
 
-	// Weights are those of multifactor priority; nil is priority/basic. Users, accounts (groups) and QOS (queues) are the trace's.
+	// Weights are the weights of multifactor priority; nil is priority/basic. Users, accounts (groups) and QOS (queues) are the trace's.
 	Weights *record.Weights
 	// QOS are the priorities of queues, for Weights.QOS; a queue without one has 0.
 	QOS       map[string]uint32
 	HalfLifeS int64 // PriorityDecayHalfLife; 0 means 7 days
 
-	// Progress is called now and then with the number of jobs ended.
+	// Progress is called now and then with the number of jobs that have ended.
 	Progress func(done, all int)
 	// Clock tells wall time for Report.WallS; nil leaves it 0.
 	Clock func() time.Time
@@ -43,13 +43,12 @@ type Options struct {
 // Policy is a named configuration of the scheduler and how often it runs.
 type Policy struct {
 	Params record.Params
-	// EveryS runs a pass at multiples of so many seconds instead of after
-	// each second in which something happened.
+	// EveryS runs a pass at multiples of this many seconds instead of after each second with an event.
 	EveryS int64
 	About  string
 }
 
-// Policies are the names that Options.Policy takes.
+// Policies are the policies by the names that Options.Policy takes.
 var Policies = map[string]Policy{
 	"default":      {Params: defaults(), About: "what Sluice does unless told otherwise"},
 	"fifo":         {Params: record.Params{Weights: basic, Policy: record.FIFO}, About: "strictly in order"},
@@ -71,7 +70,7 @@ func defaults() record.Params {
 	return p
 }
 
-// Record is what became of a job.
+// Record is the outcome of a job.
 type Record struct {
 	ID, Submit, Start, End int64
 }
@@ -87,9 +86,9 @@ type world struct {
 	runs  map[uint32]*record.Run
 	reqs  map[int]*record.Request
 	past  predict.History
-	fair  *ledger // with a weight for fair share
+	fair  *ledger // set with a weight for fair share
 	recs  []Record
-	next  int // job to be submitted
+	next  int // next job to submit
 	ended int
 	passN int
 	probe int64
@@ -197,8 +196,7 @@ func PolicyNames() string {
 	return fmt.Sprint(names)
 }
 
-// replay is the event loop: within a second completions come before
-// submissions, then there is one pass.
+// replay is the event loop: within a second completions come before submissions, then there is one pass.
 func (w *world) replay() error {
 	wake, due := record.Forever, false
 	for w.ended < len(w.jobs) {
@@ -226,7 +224,7 @@ func (w *world) replay() error {
 	return nil
 }
 
-// tick is when a scheduler that runs at intervals runs next.
+// tick returns the next run of a scheduler that runs at intervals.
 func (w *world) tick(now int64, due bool, wake int64) int64 {
 	if due {
 		return (now/w.every + 1) * w.every
@@ -304,7 +302,7 @@ func (w *world) request(procs int) *record.Request {
 	return r
 }
 
-// pass plans and does what the plan says.
+// pass makes a plan and carries it out.
 func (w *world) pass() int64 {
 	w.in.Seq++
 	if w.fair != nil {
@@ -328,7 +326,7 @@ func (w *world) pass() int64 {
 	return p.Wake
 }
 
-// promised notes who has been promised a start.
+// promised notes the jobs that were promised a start.
 func (w *world) promised(list []record.Reserve) {
 	for i := range list {
 		at, ok := slices.BinarySearchFunc(w.in.Pending, list[i].ID, func(j *record.Job, id uint32) int { return cmp.Compare(j.ID, id) })
@@ -354,7 +352,7 @@ func (w *world) start(st *record.Start) {
 	w.fair.occupy(j.User, j.Procs, now)
 }
 
-// ending is a job's end; equal times are ended in order of id.
+// ending is a job's end; jobs with equal times end in order of id.
 type ending struct {
 	at int64
 	id uint32

@@ -18,8 +18,7 @@ type Job struct {
 	Submit int64
 	RunS   int64 // at most RequestS: a job is killed at its limit
 	Procs  int
-	// RequestS is the time limit the user asked for; the run time when the
-	// trace has none.
+	// RequestS is the time limit that the user requested; the run time when the trace has none.
 	RequestS int64
 	User     string
 	Name     string
@@ -50,13 +49,13 @@ func ReadSWF(path string) (jobs []Job, left int, err error) {
 	return jobs, left, nil
 }
 
-// Fitting leaves out the jobs that a machine of so many processors can never run, and counts them.
+// Fitting leaves out the jobs that a machine of procs processors can never run, and counts them.
 func Fitting(jobs []Job, procs int) (fit []Job, left int) {
 	fit = slices.DeleteFunc(slices.Clone(jobs), func(j Job) bool { return j.Procs > procs })
 	return fit, len(jobs) - len(fit)
 }
 
-// unzipped looks at the first bytes, not at the name.
+// unzipped checks the first bytes, not the name.
 func unzipped(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReader(r)
 	if head, _ := b.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
@@ -65,7 +64,7 @@ func unzipped(r io.Reader) (io.Reader, error) {
 	return b, nil
 }
 
-// ParseSWF is ReadSWF of an open trace.
+// ParseSWF is ReadSWF for an open trace.
 func ParseSWF(r io.Reader) (jobs []Job, left int, err error) {
 	sc := bufio.NewScanner(r)
 	sc.Buffer(make([]byte, 4096), maxLine)
@@ -76,7 +75,7 @@ func ParseSWF(r io.Reader) (jobs []Job, left int, err error) {
 		}
 		j, ok, err := parseJob(text)
 		switch {
-		case err != nil && !sc.Scan() && sc.Err() != nil: // the end of a file that was cut off
+		case err != nil && !sc.Scan() && sc.Err() != nil: // the file was truncated
 			return nil, 0, fmt.Errorf("after line %d: %w", line-1, sc.Err())
 		case err != nil:
 			return nil, 0, fmt.Errorf("line %d: %w", line, err)
@@ -153,7 +152,7 @@ func parseJob(text []byte) (Job, bool, error) {
 	return j, true, nil
 }
 
-// number is what a trace says of a group or a queue; "" when it is not known.
+// number formats a trace's group or queue; "" when unknown.
 func number(n int64) string {
 	if n < 0 {
 		return ""
@@ -161,7 +160,7 @@ func number(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// who is the user, or the queue where users are not known.
+// who returns the user, or the queue where users are unknown.
 func who(user, queue int64) string {
 	if user < 0 {
 		return "q" + strconv.FormatInt(queue, 10)

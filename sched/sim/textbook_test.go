@@ -133,7 +133,7 @@ func FuzzParseSWF(f *testing.F) {
 	})
 }
 
-// TestOddTraces: what the archive writes for what it does not know, and files that are no traces.
+// TestOddTraces: the archive's marks for unknown values, and files that are not traces.
 func TestOddTraces(t *testing.T) {
 	const trace = `; MaxProcs: 8
 1 10 -1 100 4 -1 -1 4 50

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// LimitNeed is how much a request needs at least of what is limited (record.Limit).
+// LimitNeed returns the least amount of a limited quantity (record.Limit) that a request needs.
 func LimitNeed(what string, c *Counts, limitS int64) (n int64) {
 	switch what {
 	case record.LimitJobs, record.LimitShare:
@@ -40,20 +40,20 @@ func LimitNeed(what string, c *Counts, limitS int64) (n int64) {
 	return n
 }
 
-// most is how much of what is limited a request could get.
+// most returns the largest amount of a limited quantity that a request could get.
 func (c *Counts) most(what string) int64 {
 	switch {
 	case what == "node":
 		return c.MaxNodes
 	case c.Whole, what == "mem" && WholeMemory(c.request):
-		return record.Forever // nobody knows yet
+		return record.Forever // not known yet
 	}
 	d := WorkOut(c.request)
 	on := countOn(c.request, c.MaxNodes, int64(d.TasksOn(d.Hi)))
 	return LimitNeed(what, &on, 0)
 }
 
-// LimitNeedAtOnce is LimitNeed, but of LimitEach and LimitLeast on the fewest nodes that the request could get, and of these what it says.
+// LimitNeedAtOnce is LimitNeed, except that for LimitEach and LimitLeast it assumes the fewest nodes that the request could get.
 func LimitNeedAtOnce(what string, c *Counts, limitS int64) int64 {
 	if tres, ok := strings.CutPrefix(what, record.LimitEach); ok {
 		return LimitNeed(tres, c, 0) / max(1, c.Nodes)
@@ -64,7 +64,7 @@ func LimitNeedAtOnce(what string, c *Counts, limitS int64) int64 {
 	return LimitNeed(what, c, limitS)
 }
 
-// IsGres reports whether a generic resource counts as a TRES: "gres/gpu" is all of them, "gres/gpu:a100" those of a type.
+// IsGres reports whether a generic resource counts towards a TRES: "gres/gpu" is all of them, "gres/gpu:a100" those of a type.
 func IsGres(what, name, typ string) bool {
 	rest, ok := strings.CutPrefix(what, "gres/")
 	if !ok {

@@ -7,25 +7,25 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// Counts are what a request asks for in all, before any node is chosen: the least that it can come to.
+// Counts are the totals of a request before any node is chosen: the least that it can need.
 type Counts struct {
 	Nodes, Tasks, CPUs int64
 	MaxNodes           int64 // the most nodes that it could get
 	MemMiB             int64 // 0: none, or the whole memory of its nodes
 	GPUs               int64
 	Gres               []GresCount // in the order of the request
-	// Whole: it gets all that its nodes have, however much that is.
+	// Whole: it gets everything that its nodes have, however much that is.
 	Whole   bool
 	request *record.Request
 }
 
-// GresCount is how much of one generic resource a request asks for in all.
+// GresCount is the total of one generic resource in a request.
 type GresCount struct {
 	Name, Type string
 	Count      int64
 }
 
-// Count counts what r asks for.
+// Count counts the resources of r.
 func Count(r *record.Request) Counts {
 	d := WorkOut(r)
 	c := countOn(r, int64(d.Lo), int64(d.Tasks))
@@ -33,7 +33,7 @@ func Count(r *record.Request) Counts {
 	return c
 }
 
-// countOn counts what r asks for on so many nodes.
+// countOn counts the resources of r on a number of nodes.
 func countOn(r *record.Request, nodes, tasks int64) Counts {
 	c := Counts{Nodes: nodes, Tasks: tasks}
 	for _, g := range r.Gres {
@@ -48,22 +48,22 @@ func countOn(r *record.Request, nodes, tasks int64) Counts {
 	return c
 }
 
-// Demand is a request with its node and task counts worked out.
+// Demand is a request with computed counts of nodes and tasks.
 type Demand struct {
 	Lo, Hi     int // nodes
 	counts     []record.NodeCount
-	Tasks      int // in all
+	Tasks      int // in total
 	PerNode    int // tasks on each node when even
 	MaxPerNode int // most tasks on a node; 0: no limit
 	Even       bool
 	Short      bool // it may not have as many nodes as its tasks need (--ntasks-per-node)
-	EachNode   bool // no tasks are asked for in all, but PerNode on each node
+	EachNode   bool // no total number of tasks, but PerNode on each node
 	Flexible   bool // tasks or devices may be spread unevenly
 	JobGres    []record.GresRequest
-	PerDevice  int // tasks for each device of JobGres, where they follow these (--ntasks-per-gpu); 0: tasks are shared out by CPUs
+	PerDevice  int // tasks for each device of JobGres, where they follow the devices (--ntasks-per-gpu); 0: tasks are distributed by CPUs
 }
 
-// WorkOut settles counts: sbatch(1), -N, -n, --ntasks-per-node.
+// WorkOut computes counts: sbatch(1), -N, -n, --ntasks-per-node.
 func WorkOut(r *record.Request) Demand {
 	d := Demand{Lo: max(1, r.MinNodes), Hi: r.MaxNodes, Tasks: r.Tasks, counts: r.NodeCounts, MaxPerNode: r.TasksPerNode}
 	if each := nodeTasks(r); each > 0 && d.MaxPerNode == 0 {
@@ -86,9 +86,9 @@ func WorkOut(r *record.Request) Demand {
 	if d.Hi == 0 {
 		perJob := slices.ContainsFunc(r.Gres, func(g record.GresRequest) bool { return g.Per == record.PerJob })
 		switch {
-		case d.Even && (r.MinNodes > 0 || perJob): // devices in all may come from several nodes
+		case d.Even && (r.MinNodes > 0 || perJob): // devices per job may come from several nodes
 			d.Hi = math.MaxInt32
-		case d.Even: // so many tasks on each node, and not so many nodes: those that hold one such share
+		case d.Even: // a fixed number of tasks on each node, but no number of nodes: those that hold one such share
 			d.Hi = d.Lo
 		default:
 			d.Hi = d.Tasks
@@ -111,8 +111,8 @@ func WorkOut(r *record.Request) Demand {
 	return d
 }
 
-// nodeTasks is how many tasks there are on each node with so many for each of its GPUs (--ntasks-per-gpu with GPUs on each node); 0 where
-// tasks and nodes that were asked for as well say otherwise: the tasks are placed by CPUs then.
+// nodeTasks returns the number of tasks on each node that follows from its GPUs (--ntasks-per-gpu with GPUs per node); 0 where requested
+// tasks and nodes contradict that: tasks are then placed by CPUs.
 func nodeTasks(r *record.Request) int {
 	each := int(min(times(GPUs(r, 0, 0), int64(r.TasksPerGPU)), math.MaxInt32))
 	if each == 0 || r.Tasks%each != 0 {
@@ -139,7 +139,7 @@ func (d *Demand) settleEven(r *record.Request) {
 	}
 }
 
-// TasksOn is how many tasks there are in all on so many nodes, none of which is without one.
+// TasksOn returns the total number of tasks on a number of nodes, each of which has at least one.
 func (d *Demand) TasksOn(nodes int) int {
 	if d.EachNode {
 		return nodes * d.PerNode

@@ -20,7 +20,7 @@ func drawRequest(t *rapid.T) *record.Request {
 	return r
 }
 
-// TestMoreTasksUseNoLess: what Most searches by holds for all that tasks use, however CPUs are given out.
+// TestMoreTasksUseNoLess: more tasks never use less of any resource, for any allocation of CPUs. Most relies on this in its search.
 func TestMoreTasksUseNoLess(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, unit := drawRequest(t), rapid.Int64Range(1, 4).Draw(t, "threads")

@@ -2,13 +2,13 @@ package sizing
 
 import "github.com/sluice-hpc/sluice/sched/record"
 
-// Use is what tasks use of a node.
+// Use is the use of a node's resources by tasks.
 type Use struct {
 	CPUs, GPUs int64
-	MemMiB     int64 // 0: none is counted, or it is the whole memory of the node (WholeMemory)
+	MemMiB     int64 // 0: not counted, or the whole memory of the node (WholeMemory)
 }
 
-// On is what so many tasks of r use of a node whose CPUs are given out in units of so many (the threads of a core). share is Devices'.
+// On returns the use of a node by tasks of r. The node allocates CPUs in units (the threads of a core). share is that of Devices.
 func On(r *record.Request, tasks, share, unit int64) Use {
 	return With(r, tasks, GPUs(r, tasks, share), unit)
 }
@@ -20,7 +20,7 @@ func With(r *record.Request, tasks, gpus, unit int64) Use {
 	return u
 }
 
-// GPUs is how many GPUs so many tasks of r have on a node. share is Devices'.
+// GPUs returns the number of GPUs for tasks of r on a node. share is that of Devices.
 func GPUs(r *record.Request, tasks, share int64) (n int64) {
 	for i := range r.Gres {
 		if g := &r.Gres[i]; g.Name == "gpu" {
@@ -30,7 +30,7 @@ func GPUs(r *record.Request, tasks, share int64) (n int64) {
 	return n
 }
 
-// Within is u where tasks share the CPUs that there are, so many, if they need more.
+// Within returns u limited to cpus CPUs, which the tasks share if they need more.
 func (u Use) Within(r *record.Request, cpus int64) Use {
 	if u.CPUs > cpus {
 		u.CPUs, u.MemMiB = cpus, memory(r, 1, cpus, u.GPUs)
@@ -38,15 +38,15 @@ func (u Use) Within(r *record.Request, cpus int64) Use {
 	return u
 }
 
-// All is what a job uses that has u of a node and gets all of it, so many CPUs and GPUs: the memory that goes with them, too.
+// All returns the use of a job that needs u of a node and gets all its CPUs and GPUs, with the memory that goes with them.
 func (u Use) All(r *record.Request, cpus, gpus int64) Use {
 	u.CPUs, u.GPUs = max(u.CPUs, cpus), max(u.GPUs, gpus)
 	u.MemMiB = max(u.MemMiB, memory(r, 1, u.CPUs, gpus))
 	return u
 }
 
-// Devices is how many of a generic resource so many tasks of r have on a node. share is how many of those that r asks for in all
-// (record.PerJob) are there, or, when negative, over how many nodes they are spread evenly.
+// Devices returns the number of a generic resource for tasks of r on a node. share is the number of those requested per job (record.PerJob)
+// on this node, or, when negative, the number of nodes over which they are spread evenly.
 func Devices(r *record.Request, g *record.GresRequest, tasks, share int64) int64 {
 	switch {
 	case g.Per != record.PerJob:
@@ -57,7 +57,7 @@ func Devices(r *record.Request, g *record.GresRequest, tasks, share int64) int64
 	return share
 }
 
-// devices is how many of a resource so many tasks on so many nodes have; all that there are of those that are asked for in all.
+// devices returns the number of a resource for tasks on nodes; for one requested per job, its total.
 func devices(r *record.Request, g *record.GresRequest, nodes, tasks int64) int64 {
 	switch g.Per {
 	case record.PerTask:
@@ -70,8 +70,8 @@ func devices(r *record.Request, g *record.GresRequest, nodes, tasks int64) int64
 	return g.Count
 }
 
-// cpus is how many CPUs so many tasks on so many nodes with so many GPUs have: those of the tasks (of one on each node, where tasks
-// share CPUs), at least --mincpus on each node and what goes with the GPUs.
+// cpus returns the number of CPUs for tasks on nodes with GPUs: those of the tasks (of one on each node, where tasks share CPUs), at least
+// --mincpus on each node and the CPUs that go with the GPUs.
 func cpus(r *record.Request, nodes, tasks, gpus int64) int64 {
 	if r.Overcommit {
 		tasks = nodes
@@ -79,7 +79,7 @@ func cpus(r *record.Request, nodes, tasks, gpus int64) int64 {
 	return max(times(tasks, int64(max(1, r.CPUsPerTask))), times(nodes, int64(max(1, r.MinCPUs))), times(gpus, int64(r.CPUsPerGPU)))
 }
 
-// memory is how much memory goes with so many nodes, CPUs and GPUs, in MiB; 0 also for the whole memory of the nodes (WholeMemory).
+// memory returns the memory that goes with nodes, CPUs and GPUs, in MiB; 0 also for the whole memory of the nodes (WholeMemory).
 func memory(r *record.Request, nodes, cpus, gpus int64) int64 {
 	switch {
 	case r.MemCPUMiB > 0:
@@ -90,18 +90,18 @@ func memory(r *record.Request, nodes, cpus, gpus int64) int64 {
 	return times(nodes, r.MemNodeMiB)
 }
 
-// WholeMemory: --mem=0, all that each node has.
+// WholeMemory reports --mem=0: all memory of each node.
 func WholeMemory(r *record.Request) bool {
 	return r.MemSaid && r.MemNodeMiB == 0 && r.MemCPUMiB <= 0 && r.MemGPUMiB <= 0
 }
 
-// NodeCPUs is how many CPUs a node must have, whatever of them the job gets: those of all tasks that there may be on a node
+// NodeCPUs returns the number of CPUs that a node must have, however many the job gets: those of the largest number of tasks on a node
 // (--ntasks-per-node), also with --overcommit, as in Slurm.
 func NodeCPUs(r *record.Request) int64 {
 	return max(times(int64(max(1, r.TasksPerNode)), int64(max(1, r.CPUsPerTask))), int64(r.MinCPUs))
 }
 
-// TasksOf is how many tasks of r so many CPUs are enough for, at most so many: --overcommit has tasks share them.
+// TasksOf returns how many tasks of r fit on cpus CPUs, at most most: with --overcommit they share CPUs.
 func TasksOf(r *record.Request, cpus int64, most int) int {
 	if r.Overcommit {
 		return most
@@ -109,8 +109,8 @@ func TasksOf(r *record.Request, cpus int64, most int) int {
 	return int(min(int64(most), cpus/int64(max(1, r.CPUsPerTask))))
 }
 
-// Most is the greatest number of tasks, from lo to hi, for which fits holds. It has to hold for lo, and where it does for some number it
-// has to for all that are smaller: tasks that are left out use nothing.
+// Most returns the greatest number of tasks, from lo to hi, for which fits holds. fits has to hold for lo, and to be monotonic: if it holds
+// for a number, it holds for all smaller ones.
 func Most(lo, hi int, fits func(tasks int) bool) int {
 	for past := hi + 1; past-lo > 1; {
 		if mid := (lo + past) / 2; fits(mid) {
@@ -122,10 +122,10 @@ func Most(lo, hi int, fits func(tasks int) bool) int {
 	return lo
 }
 
-// maxCounted bounds what is counted: no node has more.
+// maxCounted bounds counted amounts: no node has more.
 const maxCounted = int64(1) << 60
 
-// times multiplies, up to maxCounted.
+// times multiplies, at most to maxCounted.
 func times(a, b int64) int64 {
 	if a > 0 && b > maxCounted/a {
 		return maxCounted
@@ -133,5 +133,5 @@ func times(a, b int64) int64 {
 	return a * b
 }
 
-// CeilDiv is a/b, rounded up.
+// CeilDiv returns a/b, rounded up.
 func CeilDiv(a, b int) int { return (a + b - 1) / b }

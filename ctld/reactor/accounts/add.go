@@ -8,7 +8,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// maxRecords bounds how many accounts, users or QOS there can be, and associations ten times that.
+// maxRecords bounds the number of accounts, users and QOS each; associations may be ten times as many.
 const maxRecords = 100_000
 
 func (e *edit) addAccounts() *pb.Problem {
@@ -50,7 +50,7 @@ func (e *edit) addAssoc(a *pb.AssocRecord) *pb.Problem {
 	return nil
 }
 
-// named is what identifies an association, for the reply.
+// named returns the identifying fields of an association, for the reply.
 func named(a *pb.AssocRecord, parent string) *pb.AssocRecord {
 	return &pb.AssocRecord{Id: a.Id, Account: a.Account, User: a.User, Partition: a.Partition, Parent: parent}
 }
@@ -99,8 +99,8 @@ func cmpOr(a, b []string) []string {
 	return b
 }
 
-// addUser makes the record of a user whose associations there are already. One that there is gets another default account, if the request
-// says so.
+// addUser makes the record of a user whose associations already exist. An existing user gets another default account, if the request says
+// so.
 func (e *edit) addUser(name string) *pb.Problem {
 	old := e.User(name)
 	if old == nil {
@@ -152,7 +152,7 @@ func (e *edit) addQOS() *pb.Problem {
 	return e.room(len(e.Qoses()))
 }
 
-// coordinators adds coordinators to accounts, or takes them away.
+// coordinators adds coordinators to accounts, or removes them.
 func (e *edit) coordinators(add bool) *pb.Problem {
 	for _, account := range e.r.Accounts {
 		if e.Account(account) == nil {

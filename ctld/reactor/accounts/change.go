@@ -1,18 +1,17 @@
 // Package accounts decides about accounts, users, associations and QOS: the add, modify and delete of sacctmgr. Pure.
 //
-// A change is one typed request (verb, entity, names, settings). All its rows are made in a draft (state.PolicyDraft),
-// which becomes one event: a change is done as a whole or refused. check_only gives the same answer and changes nothing;
-// sacctmgr shows that before "Would you like to commit changes?". The event's log line is the audit log.
+// A change is one typed request (verb, entity, names, settings). All its rows are made in a draft (state.PolicyDraft), which becomes one
+// event: a change is applied as a whole or refused. check_only gives the same answer and changes nothing; sacctmgr shows that before "Would
+// you like to commit changes?". The event's log line is the audit log.
 //
-// Who may change what depends on records, so it is decided here and not by the authorisation table. Root, SlurmUser and
-// administrators may change everything; operators everything but QOS and admin levels; a coordinator the users and
-// sub-accounts of the accounts below theirs. These levels concern accounts alone: jobs of others are still decided by
-// uid (rpc.Peer.Operator).
+// Permissions depend on records, so they are decided here and not by the authorisation table. Root, SlurmUser and administrators may change
+// everything; operators everything but QOS and admin levels; coordinators the users and sub-accounts of the accounts below theirs. These
+// levels apply to accounts only: other users' jobs are still decided by uid (rpc.Peer.Operator).
 //
-//	change.go    the verbs, and who may change what
+//	change.go    the verbs and the permissions
 //	add.go       new records
 //	modify.go    settings of records
-//	remove.go    deleted records, and what is deleted with them
+//	remove.go    deletion of records and their dependants
 //	settings.go  one setting of one record
 //	load.go      a file of records
 package accounts
@@ -29,7 +28,7 @@ import (
 
 // Change is one change of accounts, users or QOS; a reactor.Command.
 type Change struct {
-	User     string // login name of who asks
+	User     string // login name of the caller
 	Operator bool   // root or SlurmUser
 	Request  *pb.ChangePolicyRequest
 }
@@ -45,7 +44,7 @@ type edit struct {
 	reply *pb.ChangePolicyReply
 }
 
-// Handle makes the change whole, or refuses it. The reply is a *pb.ChangePolicyReply; with Busy in it nothing was done.
+// Handle applies the whole change, or refuses it. The reply is a *pb.ChangePolicyReply; if it has Busy, nothing was changed.
 func (c Change) Handle(tx *state.Tx) any {
 	e := &edit{tx: tx, old: tx.Policy(), c: &c, r: c.Request, level: pb.AdminLevel_ADMIN_ADMINISTRATOR, reply: &pb.ChangePolicyReply{}}
 	tx.Spend(len(e.old.Assocs()) / 100)
@@ -92,7 +91,7 @@ func (e *edit) carryOut() *pb.Problem {
 	return f()
 }
 
-// checkRequest refuses names and settings that cannot be, and writes the names of accounts and QOS in lower case, as Slurm does.
+// checkRequest refuses invalid names and settings, and converts the names of accounts and QOS to lower case, as Slurm does.
 func (e *edit) checkRequest() *pb.Problem {
 	r := e.r
 	lower := [][]string{r.Accounts, r.Parents}
@@ -129,7 +128,7 @@ func (e *edit) checkRequest() *pb.Problem {
 	return nil
 }
 
-// refusal is said as it stands: where Slurm has words for it, they are these.
+// refusal makes a refusal without a code's phrase. Where Slurm has a message, the text is Slurm's.
 func refusal(format string, args ...any) *pb.Problem {
 	p := pb.NewProblem(pb.CodeInvalidAccount, format, args...)
 	p.Phrase = ""
@@ -142,7 +141,7 @@ func denied(format string, args ...any) *pb.Problem {
 
 func word(v fmt.Stringer) string { return strings.ToLower(strings.TrimPrefix(v.String(), "POLICY_")) }
 
-// what is said of the change in the log.
+// what returns the log attributes of the change.
 func (e *edit) what() []any {
 	out := []any{"verb", word(e.r.Verb), "entity", word(e.r.Entity)}
 	list := func(key string, names []string) {
@@ -181,7 +180,7 @@ func shortened(list []string) string {
 	return strings.Join(list, " ")
 }
 
-// needs refuses who has not that level.
+// needs refuses callers below an admin level.
 func (e *edit) needs(least pb.AdminLevel) *pb.Problem {
 	if e.level >= least {
 		return nil
@@ -192,7 +191,8 @@ func (e *edit) needs(least pb.AdminLevel) *pb.Problem {
 	return denied("this is for operators (AdminLevel) and coordinators of the account; you are %s", e.c.User)
 }
 
-// mayManage refuses who is neither an operator nor a coordinator of the account or of one above it. own = false: only of one above it.
+// mayManage refuses callers who are neither operators nor coordinators of the account or of one above it. own = false: only of one above
+// it.
 func (e *edit) mayManage(account string, own bool) *pb.Problem {
 	if e.level >= pb.AdminLevel_ADMIN_OPERATOR {
 		return nil
@@ -205,7 +205,7 @@ func (e *edit) mayManage(account string, own bool) *pb.Problem {
 	return e.needs(pb.AdminLevel_ADMIN_OPERATOR)
 }
 
-// busy notes active jobs of associations that are to go, and reports whether there are any.
+// busy notes active jobs of associations that would be deleted, and reports whether there are any.
 func (e *edit) busy(of func(j *pb.JobRecord) bool) bool {
 	for j := range e.tx.Jobs().All() {
 		if state.Active(j) && of(j) {
@@ -219,5 +219,5 @@ func (e *edit) busy(of func(j *pb.JobRecord) bool) bool {
 	return len(e.reply.Busy) > 0
 }
 
-// maxBusy bounds the jobs that are named.
+// maxBusy bounds the number of such jobs in the reply.
 const maxBusy = 100

@@ -9,15 +9,15 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// load does what the lines of a file say, one after another, in one draft: all of them or none. What is there already is given the settings
-// of its line. With clean, what no line names goes, and what is named has no other settings; records keep their ids, by which jobs count.
+// load applies the lines of a file, one after another, in one draft: all of them or none. Existing records get the settings of their line.
+// With clean, records that no line names are deleted, and named ones lose all other settings; records keep their ids, by which jobs count.
 func (e *edit) load() *pb.Problem {
 	if p := e.needs(pb.AdminLevel_ADMIN_ADMINISTRATOR); p != nil {
 		return p
 	}
 	whole := e.r
 	defer func() { e.r = whole }()
-	e.old = &e.Policy // a line builds on those before it
+	e.old = &e.Policy // a line builds on the previous ones
 	if whole.Clean {
 		e.strip()
 	}
@@ -44,7 +44,7 @@ func (e *edit) load() *pb.Problem {
 	return nil
 }
 
-// loadLine adds or changes what one line names.
+// loadLine adds or changes the record of one line.
 func (e *edit) loadLine() *pb.Problem {
 	switch verb, entity := e.r.Verb, e.r.Entity; {
 	case len(e.r.Names) != 1 || entity == pb.PolicyEntity_POLICY_USER && verb == pb.PolicyVerb_POLICY_ADD && len(e.r.Accounts) != 1:
@@ -70,7 +70,7 @@ func (e *edit) loadLine() *pb.Problem {
 	return pb.NewProblem(pb.CodeNotSupported, "cannot %s %s by a file", word(e.r.Verb), word(e.r.Entity))
 }
 
-// strip takes from all records what a file says of them.
+// strip removes from all records the settings that a file can set.
 func (e *edit) strip() {
 	for _, a := range slices.Clone(e.Assocs()) {
 		e.Put(&pb.PolicyRow{Assoc: named(a, a.Parent)}, false)
@@ -89,7 +89,7 @@ func (e *edit) strip() {
 	}
 }
 
-// sweep deletes what no line names.
+// sweep deletes the records that no line names.
 func (e *edit) sweep(lines []*pb.ChangePolicyRequest) *pb.Problem {
 	keep := map[state.AssocKey]bool{{Account: state.RootAccount}: true, {Account: state.RootAccount, User: state.RootUser}: true}
 	for _, l := range lines {
@@ -127,7 +127,7 @@ func (e *edit) sweep(lines []*pb.ChangePolicyRequest) *pb.Problem {
 	return nil
 }
 
-// above is the association of the account that an association is in; nil for that of root.
+// above returns the association of the account above an association; nil for root's.
 func (e *edit) above(a *pb.AssocRecord) *pb.AssocRecord {
 	if a.User != "" {
 		return e.Assoc("", a.Account, "")
@@ -135,12 +135,12 @@ func (e *edit) above(a *pb.AssocRecord) *pb.AssocRecord {
 	return e.Assoc("", a.Parent, "")
 }
 
-// stored are the values of an association as they are kept: a share of one is what there is without any.
+// stored returns the values of an association as they are stored: a share of one is the default, and left out.
 func stored(values []*pb.PolicyValue) []*pb.PolicyValue {
 	return slices.DeleteFunc(values, func(v *pb.PolicyValue) bool { return v.Name == "Fairshare" && v.Value == accounts.DefaultShare })
 }
 
-// storedQOS is the list of QOS of an association as it is kept: normal alone is what the account root has without any.
+// storedQOS returns the QOS list of an association as it is stored: normal alone is the default of the account root, and left out.
 func storedQOS(a *pb.AssocRecord, list []string) []string {
 	if a.Account == state.RootAccount && a.User == "" && slices.Equal(list, []string{state.NormalQOS}) {
 		return nil

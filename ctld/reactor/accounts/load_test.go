@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// file is what sacctmgr load sends of the dump of a policy.
+// file returns the request that sacctmgr load sends for the dump of a policy.
 func file(p *state.Policy) *pb.ChangePolicyRequest {
 	r := &pb.ChangePolicyRequest{Verb: pb.PolicyVerb_POLICY_LOAD}
 	var later []*pb.ChangePolicyRequest
@@ -91,8 +91,8 @@ func text(p *state.Policy) string {
 	return b.String()
 }
 
-// TestAnyFile: what was dumped loads again without any change, into the same cluster and, with clean, into any other one, which then has
-// just that; and with a line that cannot be, wherever it stands, nothing is done.
+// TestAnyFile: a dump loads again without changes, into the same cluster and, with clean, into any other, which then has exactly that
+// policy. With an invalid line anywhere, nothing is changed.
 func TestAnyFile(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b, other := newBench(t), newBench(t)
@@ -140,7 +140,7 @@ func TestAnyFile(t *testing.T) {
 	})
 }
 
-// TestCleanKeepsWhatIsInUse: jobs keep the ids by which they count; what is in use is not deleted; and only administrators load.
+// TestCleanKeepsWhatIsInUse: jobs keep the ids by which they are counted, records in use are not deleted, and only administrators load.
 func TestCleanKeepsWhatIsInUse(t *testing.T) {
 	b := lab(t)
 	p := b.view.Policy()

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// accountsMeant are the accounts that the request is about.
+// accountsMeant returns the accounts of the request.
 func (e *edit) accountsMeant() (out []*pb.AccountRecord) {
 	for _, a := range e.old.Accounts() {
 		if meant(e.r.Names, a.Name) && meant(e.r.Parents, e.old.Assoc("", a.Name, "").Parent) {
@@ -19,7 +19,7 @@ func (e *edit) accountsMeant() (out []*pb.AccountRecord) {
 	return out
 }
 
-// meant: a condition of where= is met; an empty one always is.
+// meant reports whether a condition of where= is met; an empty one always is.
 func meant(list []string, has string) bool { return len(list) == 0 || slices.Contains(list, has) }
 
 func (e *edit) modifyAccounts() *pb.Problem {
@@ -50,7 +50,7 @@ func (e *edit) modifyAccounts() *pb.Problem {
 	return nil
 }
 
-// sorts says what the settings are of: the records themselves, or their associations.
+// sorts tells whether settings are for the records themselves or for their associations.
 func (e *edit) sorts() (record, assoc bool) {
 	for _, s := range e.r.Set {
 		switch s.Name {
@@ -63,7 +63,7 @@ func (e *edit) sorts() (record, assoc bool) {
 	return record, assoc
 }
 
-// modifyAssoc sets what the request says, and notes the association if that changes anything.
+// modifyAssoc applies the settings, and notes the association if that changes anything.
 func (e *edit) modifyAssoc(old *pb.AssocRecord) *pb.Problem {
 	if account := e.wordOf("Parent"); account != "" && old.User == "" {
 		if p := e.mayMove(old, account); p != nil {
@@ -82,7 +82,7 @@ func (e *edit) modifyAssoc(old *pb.AssocRecord) *pb.Problem {
 	return nil
 }
 
-// noteHeirs notes the users below an account for whom a setting of it changes something.
+// noteHeirs notes the users below an account who inherit a changed setting.
 func (e *edit) noteHeirs(of *pb.AssocRecord) {
 	inherits := slices.ContainsFunc(e.r.Set, func(s *pb.PolicySetting) bool { return accounts.Find(accounts.Assoc, s.Name).Inherits })
 	if of.User != "" || !inherits || e.c.Request.Verb == pb.PolicyVerb_POLICY_LOAD {
@@ -145,7 +145,7 @@ func (e *edit) modifyUsers() *pb.Problem {
 	return nil
 }
 
-// assocsMeant are the associations of a user that the request is about.
+// assocsMeant returns the associations of a user that the request selects.
 func (e *edit) assocsMeant(user string) (out []*pb.AssocRecord) {
 	for _, a := range e.old.UserAssocs(user) {
 		if meant(e.r.Accounts, a.Account) && meant(e.r.Partitions, a.Partition) {
@@ -155,7 +155,7 @@ func (e *edit) assocsMeant(user string) (out []*pb.AssocRecord) {
 	return out
 }
 
-// modifyUser sets default account and level. Users choose their own default account.
+// modifyUser sets default account and level. Users may choose their own default account.
 func (e *edit) modifyUser(old *pb.UserRecord) *pb.Problem {
 	u := pb.ShallowCopy(old)
 	least := pb.AdminLevel_ADMIN_OPERATOR
@@ -196,7 +196,7 @@ func (e *edit) modifyQOS() *pb.Problem {
 	return nil
 }
 
-// settled is an association with the settings of the request. It is judged by the draft, where the accounts above it stand.
+// settled returns an association with the settings of the request. It is checked against the draft, which has the accounts above it.
 func (e *edit) settled(old *pb.AssocRecord) (*pb.AssocRecord, *pb.Problem) {
 	a := pb.ShallowCopy(old)
 	for _, s := range e.r.Set {
@@ -231,7 +231,7 @@ func (e *edit) settled(old *pb.AssocRecord) (*pb.AssocRecord, *pb.Problem) {
 	return a, nil
 }
 
-// settledQOS is a QOS with the settings of the request.
+// settledQOS returns a QOS with the settings of the request.
 func (e *edit) settledQOS(old *pb.QosRecord) (*pb.QosRecord, *pb.Problem) {
 	q := pb.ShallowCopy(old)
 	for _, s := range e.r.Set {

@@ -210,7 +210,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		b.refused("root", line, words)
 	}
-	// What sacctmgr never sends.
+	// Settings that sacctmgr never sends.
 	for _, s := range []*pb.PolicySetting{
 		{Name: "NoSuch", Words: []string{"x"}}, {Name: "MaxJobs"}, {Name: "Description"}, {Name: "MaxJobs", Op: "+",
 			Values: []*pb.PolicyValue{{Name: "MaxJobs", Value: 1}}},
@@ -256,7 +256,7 @@ func TestDeletingWhatIsInUse(t *testing.T) {
 	}
 }
 
-// TestChangesAreWhole: of a change of which one part cannot be, nothing is done; and what is only asked for is not done either.
+// TestChangesAreWhole: a change with one invalid part changes nothing, and neither does a change that is only checked.
 func TestChangesAreWhole(t *testing.T) {
 	b := lab(t)
 	before := b.view.Policy()
@@ -329,8 +329,7 @@ func (b *bench) anything(t *rapid.T) {
 	}
 }
 
-// TestAnyChanges: whatever is asked for, in whatever order, the records stay consistent (do checks), and what the journal has is what they
-// are.
+// TestAnyChanges: after any sequence of changes the records are consistent (do checks), and the journal has the same records.
 func TestAnyChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := newBench(t)

@@ -16,8 +16,8 @@ func (e *edit) conditions() *pb.Problem {
 	return nil
 }
 
-// deleteAccounts deletes accounts with the associations of their users. Accounts below them have to be named, too, or moved away: Slurm
-// takes them along without a word.
+// deleteAccounts deletes accounts with the associations of their users. Accounts below them have to be named too, or moved away: Slurm
+// silently deletes them as well.
 func (e *edit) deleteAccounts() *pb.Problem {
 	if p := e.conditions(); p != nil {
 		return p
@@ -52,7 +52,7 @@ func (e *edit) deleteAccounts() *pb.Problem {
 	return nil
 }
 
-// removeAssocs takes associations away, and users who have none left. Who has lost the default account gets another of theirs.
+// removeAssocs removes associations, and users who have none left. Users who lose their default account get another of theirs.
 func (e *edit) removeAssocs(of func(*pb.AssocRecord) bool) (gone []string) {
 	touched := map[string]bool{}
 	for _, a := range slices.Clone(e.Assocs()) {

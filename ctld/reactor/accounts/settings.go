@@ -11,10 +11,10 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// preemptModes are those that a QOS can have.
+// preemptModes are the modes that a QOS can have.
 var preemptModes = []string{"", "cluster", "off", "cancel", "requeue", "suspend", "gang"}
 
-// checkSetting refuses what the table of settings does not have, and values that cannot be.
+// checkSetting refuses settings that are not in the table, and invalid values.
 func (e *edit) checkSetting(s *pb.PolicySetting) *pb.Problem {
 	on := map[pb.PolicyEntity]accounts.On{pb.PolicyEntity_POLICY_ACCOUNT: accounts.Account, pb.PolicyEntity_POLICY_USER: accounts.User,
 		pb.PolicyEntity_POLICY_QOS: accounts.QOS}[e.r.Entity]
@@ -48,7 +48,7 @@ func (e *edit) checkSetting(s *pb.PolicySetting) *pb.Problem {
 		if why := accounts.BadName(w); why != "" && w != "" {
 			return refusal("%s=%.40q: %s", s.Name, w, why)
 		}
-		if !slices.Contains([]string{"Flags", "DefaultPartition", "DefaultGPUType"}, s.Name) { // whose case counts
+		if !slices.Contains([]string{"Flags", "DefaultPartition", "DefaultGPUType"}, s.Name) { // these are case-sensitive
 			s.Words[i] = strings.ToLower(w)
 		}
 	}
@@ -91,7 +91,7 @@ func checkValues(def *accounts.Setting, s *pb.PolicySetting) *pb.Problem {
 	return nil
 }
 
-// levelOf reads AdminLevel as Slurm does: what is no level is none.
+// levelOf parses AdminLevel as Slurm does: anything unknown is none.
 func levelOf(text string) pb.AdminLevel {
 	switch {
 	case strings.HasPrefix(text, "op"):
@@ -102,7 +102,7 @@ func levelOf(text string) pb.AdminLevel {
 	return pb.AdminLevel_ADMIN_NONE
 }
 
-// wordOf is the value of a setting that has one word; "" where it is not set.
+// wordOf returns the value of a setting that has one word; "" where it is not set.
 func (e *edit) wordOf(name string) string {
 	for _, s := range e.r.Set {
 		if s.Name == name {
@@ -112,7 +112,7 @@ func (e *edit) wordOf(name string) string {
 	return ""
 }
 
-// changed is a list after a setting of it.
+// changed returns a list after applying a setting.
 func changed(list []string, s *pb.PolicySetting) []string {
 	var out []string
 	if s.Op != "" {
@@ -126,7 +126,7 @@ func changed(list []string, s *pb.PolicySetting) []string {
 	return slices.Compact(out)
 }
 
-// qosList is a list of QOS after a setting of it. All of them must be there; of an association a coordinator gives only such as the
+// qosList returns a list of QOS after applying a setting. All of them must exist; a coordinator may only give an association QOS that the
 // account above has.
 func (e *edit) qosList(s *pb.PolicySetting, has []string, of *pb.AssocRecord) ([]string, *pb.Problem) {
 	list := changed(has, s)
@@ -182,7 +182,7 @@ func (e *edit) checkDefault(a, old *pb.AssocRecord) *pb.Problem {
 		" Please give them access before they the default can be set to this.\n  DefQOS = %s %s", a.DefaultQos, line)
 }
 
-// withValues is a list of values after a setting of some.
+// withValues returns a list of values after applying a setting.
 func withValues(list []*pb.PolicyValue, s *pb.PolicySetting) []*pb.PolicyValue {
 	out := slices.Clone(list)
 	for _, v := range s.Values {

@@ -10,7 +10,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// chooseNodes picks nodes where a count was asked for, or a partition: those that it has, then free ones first.
+// chooseNodes picks nodes where a count or a partition was given: the reservation's present nodes first, then free ones.
 func (e *edit) chooseNodes() *pb.Problem {
 	r := e.r
 	if e.pick == 0 && !e.nodesSaid && r.Nodes == "" && r.Partition != "" {
@@ -45,8 +45,8 @@ func (e *edit) chooseNodes() *pb.Problem {
 	return nil
 }
 
-// pool are the nodes that a count may be taken from: those that the reservation has, those without jobs, those with. None is another
-// reservation's, not even one's that shares its nodes: MAINT and OVERLAP are for those who name the nodes.
+// pool returns the nodes that a count may be taken from: those that the reservation has, those without jobs, those with jobs. None belongs
+// to another reservation, not even to one that shares its nodes: MAINT and OVERLAP only apply to nodes given by name.
 func (e *edit) pool() (kept, free, busy []string) {
 	any := func(*pb.ReservationRecord) bool { return true }
 	return e.poolOf(func(n *state.Node) bool { return e.holder(n.Name, any) == "" && e.busy(n) == nil })
@@ -89,7 +89,7 @@ func (e *edit) checkFeatures() *pb.Problem {
 	return nil
 }
 
-// hasFeatures: all of a&b, or of a|b one.
+// hasFeatures reports whether a node has all features of a&b, or one of a|b.
 func hasFeatures(n *state.Node, want string) bool {
 	if strings.Contains(want, "|") {
 		return slices.ContainsFunc(strings.Split(want, "|"), func(one string) bool { return hasFeatures(n, one) })
@@ -103,7 +103,7 @@ func hasFeatures(n *state.Node, want string) bool {
 	return true
 }
 
-// namedNodes completes a reservation whose nodes were named, or that has all of a partition or of the cluster.
+// namedNodes completes a reservation of named nodes, or of a whole partition or the cluster.
 func (e *edit) namedNodes() *pb.Problem {
 	r := e.r
 	switch {
@@ -125,12 +125,12 @@ func (e *edit) howNamed(named, all bool) {
 
 func (e *edit) has(flag string) bool { return slices.Contains(e.r.Flags, flag) }
 
-// sharing are the flags of reservations that may share nodes with others.
+// sharing reports whether a reservation may share nodes with others.
 func sharing(r *pb.ReservationRecord) bool {
 	return slices.Contains(r.Flags, "OVERLAP") || slices.Contains(r.Flags, "MAINT")
 }
 
-// atOnce yields the other reservations that are in force at some time of this one; of those that recur, the repetitions count.
+// atOnce yields the other reservations that are active at some time of this one, including repetitions.
 func (e *edit) atOnce(yield func(*pb.ReservationRecord) bool) {
 	for _, o := range e.tx.Reservations() {
 		if o.Name != e.r.Name && meets(o, e.r, e.tx.Settings().Location()) && !yield(o) {
@@ -139,7 +139,7 @@ func (e *edit) atOnce(yield func(*pb.ReservationRecord) bool) {
 	}
 }
 
-// holder is another reservation that has a node during the time of this one and is one of those meant, "" when none has.
+// holder returns another reservation that has a node during the time of this one and satisfies meant, "" when none does.
 func (e *edit) holder(node string, meant func(*pb.ReservationRecord) bool) string {
 	if sharing(e.r) {
 		return ""
@@ -152,7 +152,7 @@ func (e *edit) holder(node string, meant func(*pb.ReservationRecord) bool) strin
 	return ""
 }
 
-// overlaps refuses nodes that another reservation has, or on which a job runs into this one, unless the flags allow it.
+// overlaps refuses nodes that another reservation has, or on which a running job reaches into this one, unless the flags allow it.
 func (e *edit) overlaps() *pb.Problem {
 	names, err := hostlist.Expand(e.r.Nodes)
 	if err != nil {
@@ -162,7 +162,7 @@ func (e *edit) overlaps() *pb.Problem {
 	if e.old != nil && !e.startSaid {
 		list, _ := hostlist.Expand(e.old.Nodes)
 		for _, n := range list {
-			had[n] = true // what runs there was no obstacle, and is none
+			had[n] = true // its running jobs were no obstacle before
 		}
 	}
 	if p := e.overlapsOther(names); p != nil {
@@ -195,13 +195,13 @@ func (e *edit) overlapsOther(names []string) *pb.Problem {
 	return nil
 }
 
-// busy is a job that may run on a node when the reservation begins, nil when there is none or it does not matter.
+// busy returns a job that may run on a node when the reservation begins; nil when there is none or jobs are ignored.
 func (e *edit) busy(n *state.Node) *pb.JobRecord {
 	if e.has("IGNORE_JOBS") {
 		return nil
 	}
 	if n == nil {
-		return nil // taken out of slurm.conf since
+		return nil // removed from slurm.conf since
 	}
 	for _, id := range n.Jobs {
 		if j := e.tx.Job(id); (e.r.Name == "" || j.Spec.Reservation != e.r.Name) && (j.EndNs == 0 || j.EndNs > e.r.StartNs) {

@@ -11,9 +11,9 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Reservations of parts of nodes: CoreCnt= and TRES= (scontrol(1)). What of each node is set aside is chosen here, once, by number.
+// Reservations of parts of nodes: CoreCnt= and TRES= (scontrol(1)). The cores and devices of each node are chosen here, once, by number.
 
-// hardware is how a node's CPUs are cores.
+// hardware is the core layout of a node.
 type hardware struct{ cores, threads uint32 }
 
 func hardwareOf(n *state.Node) hardware {
@@ -24,20 +24,20 @@ func hardwareOf(n *state.Node) hardware {
 	return h
 }
 
-// room is what of a node can be set aside.
+// room lists the resources of a node that can be reserved.
 type room struct {
 	node    *state.Node
 	cores   []int
-	devices [][]*pb.Device // for each of the resources asked for
+	devices [][]*pb.Device // for each of the requested resources
 }
 
-// need is what is to be set aside of one node.
+// need is the amount to reserve on one node.
 type need struct {
 	cores   int
 	devices []int
 }
 
-// chooseParts finds the cores and devices that were asked for.
+// chooseParts finds the requested cores and devices.
 func (e *edit) chooseParts() *pb.Problem {
 	r := e.r
 	if e.old != nil {
@@ -75,7 +75,7 @@ func (e *edit) chooseParts() *pb.Problem {
 	return nil
 }
 
-// needs shares what was asked for out over a number of nodes.
+// needs distributes the request over a number of nodes.
 func (e *edit) needs(nodes int, cores func(i int) int) []need {
 	out := make([]need, nodes)
 	for i := range out {
@@ -89,7 +89,7 @@ func (e *edit) needs(nodes int, cores func(i int) int) []need {
 	return out
 }
 
-// evenly is the i-th part of total in n parts that differ by one at most.
+// evenly returns the i-th part of total in n parts that differ by one at most.
 func evenly(total, n, i int) int {
 	if i < total%n {
 		return total/n + 1
@@ -106,7 +106,7 @@ func (e *edit) tooLittle(n need, where string) *pb.Problem {
 		where).WithHint("choose a later start, or add Flags=IGNORE_JOBS")
 }
 
-// partsOfAny takes them from the nodes of the partition: of so many nodes, or of as few as will do.
+// partsOfAny takes the request from the nodes of the partition: from pick nodes, or from as few as suffice.
 func (e *edit) partsOfAny() *pb.Problem {
 	r := e.r
 	r.Nodes, r.AllNodes = "", false
@@ -142,7 +142,7 @@ func (e *edit) partsOfAny() *pb.Problem {
 	return nil
 }
 
-// takeEach takes the parts of exactly so many nodes.
+// takeEach takes parts of exactly pick nodes.
 func (e *edit) takeEach(rooms []room) bool {
 	needs := e.needs(int(e.pick), func(i int) int {
 		if e.has("FIRST_CORES") {
@@ -161,7 +161,7 @@ func (e *edit) takeEach(rooms []room) bool {
 	return true
 }
 
-// takeFill takes what there is of one node after the other.
+// takeFill takes all free resources of one node after another.
 func (e *edit) takeFill(rooms []room, left need) bool {
 	for _, r := range rooms {
 		h := hardwareOf(r.node)
@@ -199,7 +199,7 @@ func sumInts(list []int) int {
 	return n
 }
 
-// perCore is how much of a count a core is: its threads where CPUs were asked for.
+// perCore returns how much of the count a core provides: its threads where CPUs were requested.
 func (e *edit) perCore(h hardware) int {
 	if e.cpus {
 		return int(h.threads)
@@ -207,7 +207,7 @@ func (e *edit) perCore(h hardware) int {
 	return 1
 }
 
-// part makes the part of a node; nil when there is not enough. Where devices were asked for without cores, the part has as much of
+// part makes the part of a node; nil when there is not enough. Where devices were requested without cores, the part has the same share of
 // the cores as of the devices.
 func (e *edit) part(r room, n need) *pb.NodeAlloc {
 	h := hardwareOf(r.node)
@@ -244,7 +244,7 @@ func coreSet(numbers ...int) state.Cores {
 	return set
 }
 
-// typeOn is the type by which the scheduler knows a device.
+// typeOn returns the scheduler's type of a device.
 func (e *edit) typeOn(n *state.Node, d *pb.Device) string {
 	for i := range n.Inv.Kinds {
 		if slices.Contains(n.Inv.Kinds[i].Devices, d) {
@@ -270,13 +270,14 @@ func kindsOf(n *state.Node, g tres.Gres) []*pb.Device {
 
 func (e *edit) devicesOn(n *state.Node, g tres.Gres) int { return len(kindsOf(n, g)) }
 
-// roomOn is what of a node nobody has when the reservation begins: no other reservation at its time, and no job beyond its start.
+// roomOn returns the resources of a node that are free when the reservation begins: no other reservation has them at its time, and no job
+// beyond its start.
 func (e *edit) roomOn(n *state.Node) room {
 	out := room{node: n}
 	var held state.Cores
 	gone := map[string]bool{}
 	take := func(a *pb.NodeAlloc, units bool) {
-		c, _ := state.ParseCores(a.CpuIds) // written by this program
+		c, _ := state.ParseCores(a.CpuIds) // cannot fail: this program wrote it
 		if units {
 			c = e.coresOf(n, c)
 		}
@@ -313,7 +314,7 @@ func (e *edit) roomOn(n *state.Node) room {
 
 func deviceName(name string, index uint32) string { return name + " " + strconv.Itoa(int(index)) }
 
-// coresOf turns what jobs hold, threads where those are allocated, into cores.
+// coresOf converts CPU numbers of jobs, which are threads where those are allocated, to cores.
 func (e *edit) coresOf(n *state.Node, units state.Cores) state.Cores {
 	h := hardwareOf(n)
 	if e.tx.Settings().WholeCores || h.threads == 1 {
@@ -326,12 +327,12 @@ func (e *edit) coresOf(n *state.Node, units state.Cores) state.Cores {
 	return coreSet(out...)
 }
 
-// wholly is the reservation that has all of a node during the time of this one and does not share it, "" when none has.
+// wholly returns the reservation that has all of a node during the time of this one and does not share it, "" when none does.
 func (e *edit) wholly(node string) string {
 	return e.holder(node, func(o *pb.ReservationRecord) bool { return whole(o) && !sharing(o) })
 }
 
-// whole reports whether a reservation has its nodes, not parts of them.
+// whole reports whether a reservation has whole nodes.
 func whole(r *pb.ReservationRecord) bool { return len(r.Parts) == 0 }
 
 // partsStillFree checks a reservation whose time has changed against the others.

@@ -12,7 +12,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// count reads NodeCnt: "4", or "4,2", which is their sum.
+// count parses NodeCnt: "4", or "4,2", which is their sum.
 func (e *edit) count(value string) *pb.Problem {
 	list, ok := counts(value)
 	if !ok {
@@ -22,7 +22,7 @@ func (e *edit) count(value string) *pb.Problem {
 	return nil
 }
 
-// counts reads "4", "2k" and "4,2": none of them 0, and no more than 2^24 together.
+// counts parses "4", "2k" and "4,2": none may be 0, and their sum is at most 2^24.
 func counts(value string) ([]uint32, bool) {
 	var out []uint32
 	for _, part := range strings.Split(value, ",") {
@@ -39,7 +39,7 @@ func counts(value string) ([]uint32, bool) {
 	return out, true
 }
 
-// maxCount bounds what one reservation can ask for.
+// maxCount bounds the request of one reservation.
 const maxCount = 1 << 24
 
 func sum(list []uint32) uint32 {
@@ -59,7 +59,7 @@ func (e *edit) coreCount(value string) *pb.Problem {
 	return nil
 }
 
-// tres reads "cpu=2,2,1,node=4,license/name=3,gres/gpu:a100=2"; words without "=" go on with the list before them.
+// tres parses "cpu=2,2,1,node=4,license/name=3,gres/gpu:a100=2"; words without "=" continue the list before them.
 func (e *edit) tres(value string) *pb.Problem {
 	name, lists := "", map[string]string{}
 	var order []string
@@ -110,7 +110,7 @@ func (e *edit) oneTRES(name, amount string) *pb.Problem {
 		name).WithHint("cpu, node, license/NAME, gres/gpu and gres/gpu:TYPE")
 }
 
-// licenses checks that there are as many; of what another reservation has at that time, complete does.
+// licenses checks that the cluster has that many; complete subtracts those of other reservations at that time.
 func (e *edit) licenses(value string) *pb.Problem {
 	if value != "" {
 		if p := admit.Licenses(e.tx.View(), value); p != nil {
@@ -163,7 +163,7 @@ func (e *edit) nodes(value, op string) *pb.Problem {
 		e.r.Nodes = hostlist.FoldSorted(all)
 		return nil
 	}
-	if value == "" && op == "" && e.old != nil { // as many as it has, whichever (scontrol(1))
+	if value == "" && op == "" && e.old != nil { // keep the number of nodes, but choose any (scontrol(1))
 		e.pick, e.r.Nodes, e.r.AllNodes = e.old.NodeCount, "", false
 		e.refill = true
 		return nil
@@ -190,21 +190,21 @@ func (e *edit) nodes(value, op string) *pb.Problem {
 	return nil
 }
 
-// flagNames are those that mean something here, in the order in which Slurm shows them. SPEC_NODES, ALL_NODES and PART_NODES say how
-// the nodes were named. PURGE_COMP is shown with its time.
+// flagNames are the supported flags, in the order in which Slurm shows them. SPEC_NODES, ALL_NODES and PART_NODES tell how the nodes were
+// given. PURGE_COMP is shown with its time.
 var flagNames = []string{"MAINT", "FLEX", "OVERLAP", "IGNORE_JOBS", "HOURLY", "DAILY", "WEEKDAY", "WEEKEND", "WEEKLY", "SPEC_NODES",
 	"ALL_NODES",
 	"ANY_NODES", "STATIC", "PART_NODES", "FIRST_CORES", "TIME_FLOAT", "REPLACE", "REPLACE_DOWN", "PURGE_COMP", "NO_HOLD_JOBS_AFTER",
 	"MAGNETIC"}
 
-// flagAliases are other words for them.
+// flagAliases are other names of flags.
 var flagAliases = map[string]string{"STATIC_ALLOC": "STATIC", "LICENSE_ONLY": "ANY_NODES", "IGNORE_RUNNING": "IGNORE_JOBS",
 	"NO_HOLD_JOBS": "NO_HOLD_JOBS_AFTER", "NO_HOLD_JOBS_AFTER_END": "NO_HOLD_JOBS_AFTER"}
 
-// lasting are the flags that scontrol(1) does not let be removed.
+// lasting are the flags that scontrol(1) does not allow to be removed.
 var lasting = []string{"FIRST_CORES", "NO_HOLD_JOBS_AFTER", "OVERLAP", "REPLACE", "REPLACE_DOWN", "TIME_FLOAT"}
 
-// defaultPurgeS is PURGE_COMP without a time.
+// defaultPurgeS is the time of PURGE_COMP without a value.
 const defaultPurgeS = 300
 
 func (e *edit) flags(value, op string) *pb.Problem {
@@ -251,7 +251,7 @@ func (e *edit) purgeAfter(arg, op string) *pb.Problem {
 	return nil
 }
 
-// checkFlags refuses flags that contradict each other or what was asked for.
+// checkFlags refuses flags that contradict each other or the request.
 func (e *edit) checkFlags() *pb.Problem {
 	r, old := e.r, e.old
 	times := 0
@@ -289,7 +289,7 @@ func (e *edit) checkFlags() *pb.Problem {
 	return nil
 }
 
-// flag sets or clears one, and keeps them in order.
+// flag sets or clears a flag, and keeps the flags in order.
 func (e *edit) flag(f string, on bool) {
 	list := slices.DeleteFunc(slices.Clone(e.r.Flags), func(x string) bool { return x == f })
 	if on {
@@ -303,8 +303,8 @@ func splitList(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
 }
 
-// list edits a list of users, accounts or groups: "+=" adds, "-=" takes away. In a list of those who are denied, and of a new
-// reservation, "-=" denies (scontrol(1)).
+// list edits a list of users, accounts or groups: "+=" adds, "-=" removes. For a list of denials, and for a new reservation, "-=" denies
+// (scontrol(1)).
 func (e *edit) list(have, value, op string) string {
 	denials := func() string {
 		words := splitList(value)

@@ -8,14 +8,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Reservations that recur (HOURLY, DAILY, WEEKDAY, WEEKEND, WEEKLY) are kept as their present or next occurrence, which moves on when
-// it has ended, as in Slurm. Days are those of the cluster's time zone, which every function here is given.
+// Reservations that recur (HOURLY, DAILY, WEEKDAY, WEEKEND, WEEKLY) are stored as their present or next occurrence, which advances when it
+// has ended, as in Slurm. Days are those of the cluster's time zone, a parameter of every function here.
 
 // periods are the flags with the days or hours to the next occurrence.
 var periods = map[string]struct{ days, hours int }{"HOURLY": {0, 1}, "DAILY": {1, 0}, "WEEKDAY": {1, 0}, "WEEKEND": {1, 0},
 	"WEEKLY": {7, 0}}
 
-// recurs is the flag by which a reservation recurs, "" for one that does not.
+// recurs returns the flag by which a reservation recurs, "" if it does not.
 func recurs(r *pb.ReservationRecord) string {
 	for _, f := range r.Flags {
 		if _, ok := periods[f]; ok {
@@ -25,7 +25,7 @@ func recurs(r *pb.ReservationRecord) string {
 	return ""
 }
 
-// next moves a start to the next occurrence: at the same time of day, whatever summer time does.
+// next moves a start to the next occurrence: at the same time of day, across changes of summer time.
 func next(flag string, startNS int64, zone *time.Location) int64 {
 	p := periods[flag]
 	at := time.Unix(0, startNS).In(zone)
@@ -50,10 +50,10 @@ func onDay(flag string, d time.Weekday) bool {
 // maxOccurrences bounds the repetitions that are compared with another reservation: more than a year of days.
 const maxOccurrences = 400
 
-// repeatNS is how long two reservations that both recur are compared for: after a week their days are the same again.
+// repeatNS is the time for which two recurring reservations are compared: after a week their days repeat.
 const repeatNS = 8 * 24 * 3600e9
 
-// meets reports whether two reservations are in force at the same time. Whichever ends first goes on to its next occurrence.
+// meets reports whether two reservations are active at the same time. The one that ends first advances to its next occurrence.
 func meets(a, b *pb.ReservationRecord, zone *time.Location) bool {
 	x, y := occurrence{recurs(a), a.StartNs, a.EndNs}, occurrence{recurs(b), b.StartNs, b.EndNs}
 	last := max(x.start, y.start) + repeatNS
@@ -69,16 +69,16 @@ func meets(a, b *pb.ReservationRecord, zone *time.Location) bool {
 		}
 		x = x.before(y.start, zone)
 	}
-	return true // beyond what is looked at: rather refuse
+	return true // too far ahead to compare: refuse to be safe
 }
 
-// occurrence is one time of a reservation; flag says how it recurs.
+// occurrence is one occurrence of a reservation; flag says how it recurs.
 type occurrence struct {
 	flag       string
 	start, end int64
 }
 
-// before is the next occurrence, or of one that recurs every hour the last that ends by a moment: hours are of one length.
+// before returns the next occurrence; for an hourly one, the last that ends by a moment, since all hours have the same length.
 func (o occurrence) before(moment int64, zone *time.Location) occurrence {
 	start := next(o.flag, o.start, zone)
 	if skipped := (moment - (start + o.end - o.start)) / 3600e9; o.flag == "HOURLY" && skipped > 0 {
@@ -87,7 +87,7 @@ func (o occurrence) before(moment int64, zone *time.Location) occurrence {
 	return occurrence{o.flag, start, start + o.end - o.start}
 }
 
-// end drops those whose time is over, or moves them to their next occurrence.
+// end drops reservations that are over, or moves them to their next occurrence.
 func end(tx *state.Tx) {
 	for _, r := range tx.Reservations() {
 		if r.EndNs > tx.NowNS {
@@ -102,8 +102,8 @@ func end(tx *state.Tx) {
 	}
 }
 
-// holdJobsOf holds the jobs that still wait for a reservation that is over, unless it says NO_HOLD_JOBS_AFTER: they then wait for
-// their owner to take them out of it and release them (scontrol(1)).
+// holdJobsOf holds the jobs that still wait for a reservation that is over, unless it has NO_HOLD_JOBS_AFTER. Their owners have to take
+// them out of the reservation and release them (scontrol(1)).
 func holdJobsOf(tx *state.Tx, r *pb.ReservationRecord) {
 	var jobs []*pb.JobRecord
 	for j := range tx.Jobs().All() {

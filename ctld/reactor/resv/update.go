@@ -1,12 +1,12 @@
-// Package resv decides about reservations: scontrol's create, update and delete (Update), and what happens to them as
-// time passes (Tick). Package reactor forwards both; jobs in a reservation are its business. Pure.
+// Package resv decides about reservations: scontrol's create, update and delete (Update), and changes by the passing of time (Tick).
+// Package reactor forwards both, and handles jobs in reservations. Pure.
 //
 //	update.go  the verbs, and the check of the whole
 //	set.go     the keys of scontrol, one by one
-//	nodes.go   which nodes: named, counted, or all of a partition
+//	nodes.go   the choice of nodes: named, counted, or all of a partition
 //	parts.go   cores and devices of nodes (CoreCnt=, TRES=)
-//	time.go    recurrence, and which reservations are in force at the same time
-//	upkeep.go  what time alone does
+//	time.go    recurrence, and reservations at the same time
+//	upkeep.go  changes by the passing of time
 package resv
 
 import (
@@ -25,24 +25,24 @@ import (
 
 // Update is scontrol create, update and delete of a reservation; a reactor.Command.
 type Update struct {
-	Operator bool // root or SlurmUser asks; nobody else may
+	Operator bool // root or SlurmUser; no other caller may
 	Name     string
 	Set      []*pb.KeyValue
 	Create   bool
 	Delete   bool
-	Groups   map[string]uint32 // the ids of the groups that Set names
+	Groups   map[string]uint32 // ids of the groups in Set
 }
 
-// Reserved is the reply: the name, which may have been made up.
+// Reserved is the reply: the name, which may be generated.
 type Reserved struct {
 	Name string
 	Seq  uint64
 }
 
-// maxReservations bounds how many there can be.
+// maxReservations bounds the number of reservations.
 const maxReservations = 10000
 
-// Handle makes, changes or ends a reservation. The refusals are those of a real slurmctld, with the diagnosis behind.
+// Handle makes, changes or ends a reservation. Its refusals are those of a real slurmctld, followed by the diagnosis.
 func (c Update) Handle(tx *state.Tx) any {
 	if !c.Operator {
 		return pb.NewProblem(pb.CodeUserID, "only root and SlurmUser may reserve nodes")
@@ -80,7 +80,7 @@ func (c Update) Handle(tx *state.Tx) any {
 	return Reserved{Name: e.r.Name, Seq: tx.Seq}
 }
 
-// end deletes a reservation that no job runs in or waits for.
+// end deletes a reservation that no job uses.
 func (c Update) end(tx *state.Tx, old *pb.ReservationRecord) any {
 	if old == nil {
 		return pb.NewProblem(pb.CodeResvInvalid, "there is no reservation %q", c.Name)
@@ -107,13 +107,13 @@ type edit struct {
 	tx        *state.Tx
 	old       *pb.ReservationRecord // nil for a new one
 	r         *pb.ReservationRecord
-	durationS int64 // 0 = not said
+	durationS int64 // 0 = not given
 	startSaid bool
 	endSaid   bool
 	nodesSaid bool
 	pick      uint32   // nodes to choose
-	refill    bool     // Nodes= with nothing: others
-	cores     []uint32 // CoreCnt=: in all, or of each node
+	refill    bool     // empty Nodes=: choose others
+	cores     []uint32 // CoreCnt=: in total, or for each node
 	cpus      bool     // cores are CPUs (TRES=cpu=)
 	gres      []tres.Gres
 	skip      bool
@@ -183,15 +183,15 @@ func (e *edit) set(key, value string) *pb.Problem {
 	return nil
 }
 
-// lateNS is how far back a start may lie: "now" as the command read it.
+// lateNS is how far in the past a start may lie: it may be the command's "now".
 const lateNS = 60e9
 
-// times works out start and end from what was said of them. A start that moves takes the end along.
+// times computes start and end. A start that moves takes the end along.
 func (e *edit) times() *pb.Problem {
 	r, old := e.r, e.old
 	late := (old == nil || e.startSaid) && r.StartNs < e.tx.NowNS
 	if late && r.StartNs >= e.tx.NowNS-lateNS {
-		r.StartNs = e.tx.NowNS - e.tx.NowNS%1e9 // whole seconds, as it is shown
+		r.StartNs = e.tx.NowNS - e.tx.NowNS%1e9 // whole seconds, as displayed
 	}
 	switch {
 	case e.durationS > 0 && !e.endSaid:
@@ -214,7 +214,7 @@ func (e *edit) times() *pb.Problem {
 	return nil
 }
 
-// complete checks the whole: a time in the future, somebody for whom, nodes that nobody else has.
+// complete checks the result: it must lie in the future, be for somebody, and have nodes that no other reservation has.
 func (e *edit) complete() *pb.Problem {
 	r := e.r
 	if p := e.times(); p != nil {
@@ -253,7 +253,7 @@ func (e *edit) place() *pb.Problem {
 	return e.overlaps()
 }
 
-// measure fills in what is shown of the size.
+// measure fills in the displayed size.
 func (e *edit) measure() {
 	r := e.r
 	names, _ := hostlist.Expand(r.Nodes)
@@ -262,7 +262,7 @@ func (e *edit) measure() {
 	for _, name := range names {
 		n := e.tx.Node(name)
 		if n == nil {
-			continue // taken out of slurm.conf since
+			continue // removed from slurm.conf since
 		}
 		h := hardwareOf(n)
 		r.CoreCount, cpus = r.CoreCount+h.cores, cpus+n.Cpus
@@ -271,7 +271,7 @@ func (e *edit) measure() {
 		r.CoreCount, cpus = 0, 0
 	}
 	for _, p := range r.Parts {
-		c, _ := state.ParseCores(p.CpuIds) // written here
+		c, _ := state.ParseCores(p.CpuIds) // cannot fail: this package wrote it
 		r.CoreCount, cpus = r.CoreCount+uint32(c.Count()), cpus+p.Cpus
 		for _, d := range p.Devices {
 			devices["gres/"+d.Name]++
@@ -319,7 +319,7 @@ func (e *edit) whoFor() *pb.Problem {
 	return nil
 }
 
-// oneSided refuses a list that both names and excludes.
+// oneSided refuses a list with both names and denials.
 func oneSided(list string) *pb.Problem {
 	words := strings.FieldsFunc(list, func(c rune) bool { return c == ',' })
 	not := func(s string) bool { return strings.HasPrefix(s, "-") }
@@ -348,7 +348,7 @@ func (e *edit) licensesLeft() *pb.Problem {
 	return nil
 }
 
-// freeName is the first user or account and a number, as Slurm makes it.
+// freeName generates a name: the first user or account and a number, as Slurm does.
 func (e *edit) freeName() string {
 	base, _, _ := strings.Cut(e.r.Users, ",")
 	if base == "" {

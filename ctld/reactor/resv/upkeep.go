@@ -9,19 +9,18 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Tick does what time alone does to reservations: it drops those whose time is over or moves them to their next occurrence, moves
-// those that float, ends those that nobody uses (PURGE_COMP), and replaces nodes that are gone or taken (REPLACE, REPLACE_DOWN;
-// without STATIC_ALLOC nodes that are down are).
+// Tick applies the passing of time to reservations: it drops those that are over or moves them to their next occurrence, moves floating
+// ones, ends unused ones (PURGE_COMP), and replaces nodes that are gone or taken (REPLACE, REPLACE_DOWN; nodes that are down are replaced
+// unless STATIC_ALLOC is set).
 func Tick(tx *state.Tx) {
 	end(tx)
 	keep(tx)
 }
 
-// floatStepNS is how exactly a reservation that floats keeps its distance: each move is a commit and makes the scheduler look at
-// everything anew.
+// floatStepNS is the precision of a floating reservation: each move is a commit and makes the scheduler look at everything anew.
 const floatStepNS = 60e9
 
-// keep looks after those whose time is not over.
+// keep maintains the reservations that are not over.
 func keep(tx *state.Tx) {
 	var uses map[string]int
 	for _, r := range tx.Reservations() {
@@ -51,7 +50,7 @@ func float(tx *state.Tx, r *pb.ReservationRecord) {
 	tx.Emit(state.ReservationChanged{Reservation: n})
 }
 
-// usesOf counts the jobs that wait for a reservation or run in one.
+// usesOf counts the jobs that wait for or run in each reservation.
 func usesOf(tx *state.Tx) map[string]int {
 	uses := map[string]int{}
 	for j := range tx.Jobs().All() {
@@ -62,7 +61,7 @@ func usesOf(tx *state.Tx) map[string]int {
 	return uses
 }
 
-// ofJob is the reservation that a job asks for, or runs in without having asked.
+// ofJob returns the reservation that a job requests, or runs in without having requested it.
 func ofJob(j *pb.JobRecord) string {
 	if j.ResvName != "" && state.Live(j) {
 		return j.ResvName
@@ -70,7 +69,7 @@ func ofJob(j *pb.JobRecord) string {
 	return j.Spec.Reservation
 }
 
-// idle ends a reservation that nobody has used for its time; of one that recurs, this occurrence.
+// idle ends a reservation that has been unused for its PURGE_COMP time; for a recurring one, this occurrence.
 func idle(tx *state.Tx, r *pb.ReservationRecord, uses int) {
 	switch {
 	case uses > 0 && r.IdleNs == 0, uses == 0 && r.IdleNs != 0 && tx.NowNS-r.IdleNs < int64(r.PurgeCompS)*1e9:
@@ -90,7 +89,7 @@ func idle(tx *state.Tx, r *pb.ReservationRecord, uses int) {
 	}
 }
 
-// following is a reservation that recurs, moved on until it has not ended, and so often at least.
+// following returns a recurring reservation moved at least least times, and until it has not ended.
 func following(tx *state.Tx, r *pb.ReservationRecord, least int) *pb.ReservationRecord {
 	n := state.CloneReservation(r)
 	n.IdleNs = 0
@@ -101,7 +100,7 @@ func following(tx *state.Tx, r *pb.ReservationRecord, least int) *pb.Reservation
 	return n
 }
 
-// Later are the next times of a reservation that recurs, after the one that its record has; at most so many. zone is the cluster's.
+// Later returns the next occurrences of a recurring reservation after its present one; at most most. zone is the cluster's.
 func Later(r *pb.ReservationRecord, most int, zone *time.Location) []*pb.ReservationRecord {
 	flag := recurs(r)
 	if flag == "" {
@@ -116,8 +115,8 @@ func Later(r *pb.ReservationRecord, most int, zone *time.Location) []*pb.Reserva
 	return out
 }
 
-// replenish replaces nodes of a reservation whose nodes were chosen by number: those that are down, and under REPLACE those that
-// jobs have taken. As many as can be had are replaced, the rest stay.
+// replenish replaces nodes of a reservation whose nodes were chosen by number: those that are down, and under REPLACE those that jobs have
+// taken. It replaces as many as it can; the rest stay.
 func replenish(tx *state.Tx, r *pb.ReservationRecord) {
 	has := func(f string) bool { return slices.Contains(r.Flags, f) }
 	if has("STATIC") || has("SPEC_NODES") || has("MAINT") || r.AllNodes || len(r.Parts) > 0 || r.Nodes == "" || r.EndNs <= tx.NowNS {
@@ -132,7 +131,7 @@ func replenish(tx *state.Tx, r *pb.ReservationRecord) {
 	for _, name := range names {
 		n := tx.Node(name)
 		if n == nil {
-			continue // taken out of slurm.conf: another takes its place when it can
+			continue // removed from slurm.conf: replaced when possible
 		}
 		if !n.Up() || has("REPLACE") && r.StartNs <= tx.NowNS && len(n.Jobs) > 0 {
 			gone = append(gone, name)
@@ -143,12 +142,12 @@ func replenish(tx *state.Tx, r *pb.ReservationRecord) {
 	if len(gone) == 0 {
 		return
 	}
-	_, free, _ := e.pool() // of its own nodes none is in there
+	_, free, _ := e.pool() // it has none of the reservation's own nodes
 	k := min(len(free), len(gone))
 	if k == 0 {
 		return
 	}
-	slices.SortStableFunc(gone, func(a, b string) int { return boolInt(tx.Node(a).Up()) - boolInt(tx.Node(b).Up()) }) // what is down first
+	slices.SortStableFunc(gone, func(a, b string) int { return boolInt(tx.Node(a).Up()) - boolInt(tx.Node(b).Up()) }) // down nodes first
 	chosen := slices.Concat(stay, gone[k:], free[:k])
 	slices.SortFunc(chosen, hostlist.Compare)
 	e.r.Nodes = hostlist.FoldSorted(chosen)
@@ -163,7 +162,7 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// skip moves a reservation that recurs on to its next time (scontrol(1), Skip).
+// skip moves a recurring reservation to its next occurrence (scontrol(1), Skip).
 func (c Update) skip(tx *state.Tx, r *pb.ReservationRecord) any {
 	if r == nil || recurs(r) == "" {
 		return pb.NewProblem(pb.CodeResvNoSkip, "reservation %s does not recur", c.Name)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
@@ -66,7 +67,7 @@ func bigQueue(n, shapes int) []*record.Job {
 			Submit:     int64(1000 + i/100),
 			Partitions: []string{"p"},
 			User:       fmt.Sprint("u", i%50),
-			Reason:     record.Reason{Code: record.WaitPriority},
+			Reason:     reason.Reason{Code: reason.Priority},
 			PredictedS: limits[k] / int64(1+r.Intn(5)),
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
@@ -323,10 +324,10 @@ func checkReasons(t testingT, in *record.Snapshot, p *record.Plan) {
 	}
 	said := map[uint32]bool{}
 	for _, r := range p.Reasons {
-		said[r.ID] = r.Code != "" && r.Code != record.None
+		said[r.ID] = r.Code != "" && r.Code != reason.None
 	}
 	for _, j := range in.Pending {
-		if !started[j.ID] && !said[j.ID] && (j.Reason.Code == "" || j.Reason.Code == record.None) {
+		if !started[j.ID] && !said[j.ID] && (j.Reason.Code == "" || j.Reason.Code == reason.None) {
 			t.Fatalf("job %d waits without a reason", j.ID)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 	"pgregory.net/rapid"
 )
@@ -101,7 +102,7 @@ func (w *world) limit(t *rapid.T) {
 	for _, what := range rapid.SampledFrom([][]string{nil, all}).Draw(t, "limits") {
 		each := len(w.in.Limits) > 4
 		w.in.Limits = append(w.in.Limits, record.Limit{What: what, PerJob: each,
-			Reason: record.Code(fmt.Sprint("limit ", len(w.in.Limits)))})
+			Reason: reason.Code(fmt.Sprint("limit ", len(w.in.Limits)))})
 		w.most = append(w.most, w.drawMost(t, len(w.most)))
 	}
 	w.measure()

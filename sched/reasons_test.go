@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 	"github.com/sluice-hpc/sluice/sched/sizing"
 	"slices"
@@ -15,7 +16,7 @@ import (
 func checkTrue(t testingT, params *record.Params, in *record.Snapshot, p *record.Plan) {
 	t.Helper()
 	c := count(in, p)
-	said := map[uint32]record.Reason{}
+	said := map[uint32]reason.Reason{}
 	for _, r := range p.Reasons {
 		said[r.ID] = r.Reason
 	}
@@ -91,27 +92,27 @@ func (c *counted) take(j *record.Job, partition string, allocs []record.Alloc) {
 }
 
 // lie returns why the reason is false, or "".
-func (c *counted) lie(params *record.Params, j *record.Job, code record.Code) string {
+func (c *counted) lie(params *record.Params, j *record.Job, code reason.Code) string {
 	now := c.in.Now
 	resv := j.Request.Reservation
 	switch code {
-	case record.BeginTime:
+	case reason.BeginTime:
 		return unless(j.Begin > now, "its time has come")
-	case record.JobArrayTaskLimit:
+	case reason.JobArrayTaskLimit:
 		return unless(
 			j.Array != nil && j.Array.Limit > 0 && j.Array.Active+c.active[j.ID] >= j.Array.Limit,
 			"its array's limit is not reached",
 		)
-	case record.PartitionTimeLimit:
+	case reason.PartitionTimeLimit:
 		return unless(
 			slices.Contains(j.Partitions, "q") && j.LimitS > 60 && (j.TimeMinS == 0 || j.TimeMinS > 60),
 			"no partition forbids its limit",
 		)
-	case record.WaitReservation, record.ReservationDeleted:
-		return unless(resv != "" && (code == record.WaitReservation) == (len(c.in.Reservations) > 0), "it is not about a reservation")
-	case record.WaitLicenses:
+	case reason.Reservation, reason.ReservationDeleted:
+		return unless(resv != "" && (code == reason.Reservation) == (len(c.in.Reservations) > 0), "it is not about a reservation")
+	case reason.Licenses:
 		return unless(len(j.Request.Licenses) > 0 && (c.licenses < 2 || len(c.plan.Reserve) > 0), "the licenses are there")
-	case record.WaitResources, record.WaitPriority:
+	case reason.Resources, reason.Priority:
 		if params.Policy == record.FIFO || c.limited(j) || c.more(j) {
 			return ""
 		}
@@ -120,13 +121,13 @@ func (c *counted) lie(params *record.Params, j *record.Job, code record.Code) st
 				return "could start now in partition " + name
 			}
 		}
-	case record.BadConstraints, record.PartitionNodeLimit, record.PartitionConfig:
+	case reason.BadConstraints, reason.PartitionNodeLimit, reason.PartitionConfig:
 		for _, name := range j.Partitions {
 			if resv == "" && c.possible(j, name) { // of a reservation there may be no nodes
 				return "could start in partition " + name + " if that were idle"
 			}
 		}
-	case record.ReqNodeNotAvail:
+	case reason.ReqNodeNotAvail:
 		for _, r := range c.in.Reservations {
 			if len(r.Parts) == 0 && r.Start < now+j.LimitS || len(r.Again) > 0 {
 				return ""

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/client/joboptions"
 	"github.com/sluice-hpc/sluice/client/opt"
 )
 
@@ -90,14 +91,14 @@ func (p *Page) Aliases(o *Option) (names []string) {
 }
 
 // JobOptions returns the options of a command that describes a job.
-func JobOptions(cmd opt.Commands) (rows []Option) {
-	for i := range opt.Options {
-		if o := &opt.Options[i]; o.Cmds&cmd != 0 {
+func JobOptions(cmd joboptions.Commands) (rows []Option) {
+	for i := range joboptions.Options {
+		if o := &joboptions.Options[i]; o.Cmds&cmd != 0 {
 			rows = append(rows, Option{Name: o.Name, Env: strings.Join(o.Variables(cmd), ", "), Meta: o.Meta, Help: o.Help,
 				Group: o.Section.String()})
 		}
 	}
-	sections := opt.Sections()
+	sections := joboptions.Sections()
 	slices.SortStableFunc(rows, func(a, b Option) int { return slices.Index(sections, a.Group) - slices.Index(sections, b.Group) })
 	return rows
 }

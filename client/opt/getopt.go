@@ -1,7 +1,5 @@
-// Package opt reads command lines as Slurm's commands do, and has the table of the options that describe a job.
-//
-// Scan is getopt_long(3): abbreviations, clusters of letters, "-n4", "-n 4", "--mem=1G", "--mem 1G", "--". Options (table.go) has
-// one row per option of sbatch, salloc and srun; #SBATCH lines, environment and argv all pass through it (request.go).
+// Package opt reads command lines as Slurm's commands do. Scan is getopt_long(3): abbreviations, clusters of letters, "-n4",
+// "-n 4", "--mem=1G", "--mem 1G", "--". The options that describe a job are in client/joboptions.
 package opt
 
 import "strings"
@@ -23,7 +21,8 @@ type Name struct {
 	Canon string
 }
 
-func (n *Name) canonical() string {
+// Canonical returns the long name of the option itself, also for an alias.
+func (n *Name) Canonical() string {
 	if n.Canon != "" {
 		return n.Canon
 	}
@@ -122,7 +121,7 @@ func find(names []Name, name, word string) (int, error) {
 		if names[i].inFull() {
 			continue
 		}
-		if index >= 0 && names[i].canonical() != names[index].canonical() {
+		if index >= 0 && names[i].Canonical() != names[index].Canonical() {
 			ambiguous = true
 		}
 		if index < 0 {

@@ -39,20 +39,9 @@ func oneHyphen(names []Name, word string) string {
 		meant += "=" + value
 	}
 	if byLetter(names, word[1]) < 0 {
-		return fmt.Sprintf("did you mean %s, with two hyphens?", quoted(meant))
+		return fmt.Sprintf("did you mean %s, with two hyphens?", Quoted(meant))
 	}
-	return fmt.Sprintf("%s means -%s %s; did you mean %s, with two hyphens?", quoted(word), word[1:2], quoted(word[2:]), quoted(meant))
-}
-
-// IsLong reports whether a word is a long option of a command, with or without "=VALUE".
-func IsLong(cmd Commands, word string) bool {
-	name, _, _ := strings.Cut(word, "=")
-	for i := range Options {
-		if Options[i].Cmds&cmd != 0 && Options[i].Long == name && name != "" {
-			return true
-		}
-	}
-	return false
+	return fmt.Sprintf("%s means -%s %s; did you mean %s, with two hyphens?", Quoted(word), word[1:2], Quoted(word[2:]), Quoted(meant))
 }
 
 // dashes are characters that look like a hyphen, with their Unicode names.
@@ -75,7 +64,7 @@ func pastedDash(names []Name, word string) string {
 			meant = "-" + meant
 		}
 	}
-	return fmt.Sprintf("%s begins with %s (U+%04X), not with a hyphen; type %s", quoted(word), article(name), first, quoted(meant))
+	return fmt.Sprintf("%s begins with %s (U+%04X), not with a hyphen; type %s", Quoted(word), article(name), first, Quoted(meant))
 }
 
 func article(noun string) string {

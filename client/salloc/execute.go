@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client/command"
-	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/client/joboptions"
 	"github.com/sluice-hpc/sluice/client/terminal"
 )
 
@@ -52,7 +52,7 @@ func (s *session) execute(ctx context.Context) (status uint32, revoked bool) {
 func (s *session) revoke(process *os.Process) {
 	s.env.Infof("Job allocation %d has been revoked.", s.alloc.ID)
 	o := s.req.Run
-	switch number, ok := opt.Signal(o.Kill); {
+	switch number, ok := joboptions.Signal(o.Kill); {
 	case !o.KillGiven: // leave it running, as in Slurm: a shell may have other work to do
 	case ok && o.Kill != "":
 		s.kill(process, syscall.Signal(number))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/joboptions"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/submission"
 	"github.com/sluice-hpc/sluice/internal/passwd"
@@ -23,11 +24,11 @@ import (
 
 // Main gets an allocation, runs a command in it, and releases it.
 func Main(env *command.Env, args []string) int {
-	hits, rest, err := env.Scan(opt.Names(opt.Salloc), args, false)
+	hits, rest, err := env.Scan(joboptions.Names(joboptions.Salloc), args, false)
 	if err != nil {
 		return env.UsageError(err, command.ExitUsage)
 	}
-	if text := opt.Info(hits, func() string { return Page().Help() }, usage); text != "" {
+	if text := joboptions.Info(hits, func() string { return Page().Help() }, usage); text != "" {
 		_, _ = io.WriteString(env.Stdout, text)
 		return 0
 	}
@@ -42,7 +43,7 @@ func Main(env *command.Env, args []string) int {
 // session is one invocation of salloc.
 type session struct {
 	env         *command.Env
-	req         *opt.Request
+	req         *joboptions.Request
 	argv        []string
 	interactive bool // the command is a shell on the first node
 	alloc       *submission.Allocation
@@ -54,12 +55,12 @@ func (s *session) prepare(hits []opt.Hit) error {
 	if err != nil {
 		return fmt.Errorf("cannot find the current directory: %w", err)
 	}
-	s.req = opt.New(opt.Salloc, dir, s.env.Now(), os.ReadFile)
+	s.req = joboptions.New(joboptions.Salloc, dir, s.env.Now(), os.ReadFile)
 	if err := s.req.FromEnvironment(s.env.LookupEnv); err != nil {
 		return err
 	}
 	for _, h := range hits {
-		if err := s.req.Apply(opt.CommandLine, h); err != nil {
+		if err := s.req.Apply(joboptions.CommandLine, h); err != nil {
 			return err
 		}
 	}
@@ -69,7 +70,7 @@ func (s *session) prepare(hits []opt.Hit) error {
 	if err := s.env.CheckClusters(s.req.Clusters); err != nil {
 		return err
 	}
-	if err := opt.OneComponent(s.argv); err != nil {
+	if err := joboptions.OneComponent(s.argv); err != nil {
 		return err
 	}
 	if s.req.Run.NoShell && len(s.argv) > 0 {
@@ -138,7 +139,7 @@ func (s *session) contain() error {
 		return &opt.ValueError{Lines: []string{"salloc takes no container options: its command runs on this host, not in a " +
 			"container"}, Hint: "give them to srun in the allocation", Exit: 1}
 	}
-	s.argv = slices.Insert(s.argv, 1, opt.ContainerOptions(c)...)
+	s.argv = slices.Insert(s.argv, 1, joboptions.ContainerOptions(c)...)
 	s.req.Spec.RunIn = nil // it belongs to the step
 	return nil
 }

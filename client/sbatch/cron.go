@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/client/batchscript"
 	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/joboptions"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/submission"
@@ -24,7 +25,7 @@ type CronEntry struct {
 // that calls scrontab, which may be different every time.
 func CronJob(env *command.Env, owner passwd.Account, e CronEntry) (*msg.SubmitRequest, error) {
 	word, _, _ := strings.Cut(strings.TrimSpace(e.Command), " ")
-	s := &job{env: env, name: "scrontab", req: opt.New(opt.Sbatch, owner.Home, env.Now(), os.ReadFile)}
+	s := &job{env: env, name: "scrontab", req: joboptions.New(joboptions.Sbatch, owner.Home, env.Now(), os.ReadFile)}
 	s.req.Home = owner.Home
 	if err := s.cronOptions(e.Options); err != nil {
 		return nil, err
@@ -60,14 +61,14 @@ func (s *job) cronOptions(lines []string) error {
 		return err
 	}
 	for _, d := range directives {
-		hits, rest, err := opt.Scan(opt.Names(opt.Sbatch), d.Words, false)
+		hits, rest, err := opt.Scan(joboptions.Names(joboptions.Sbatch), d.Words, false)
 		if err != nil {
 			return err
 		}
 		if len(rest) > 0 {
 			return &opt.ValueError{Lines: []string{"Invalid directive found in crontab: " + rest[0]}, Exit: 1}
 		}
-		if err := s.apply(opt.Script, hits); err != nil {
+		if err := s.apply(joboptions.Script, hits); err != nil {
 			return err
 		}
 	}

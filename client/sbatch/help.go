@@ -2,11 +2,12 @@ package sbatch
 
 import (
 	"github.com/sluice-hpc/sluice/client/command"
-	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/client/joboptions"
 )
 
 func usage() string {
-	return opt.Usage(opt.Sbatch, "sbatch", []string{"[-N nnodes]", "[-n ntasks]", "[-c ncpus]", "[-p partition]", "[-t minutes]",
+	return joboptions.Usage(joboptions.Sbatch, "sbatch", []string{
+		"[-N nnodes]", "[-n ntasks]", "[-c ncpus]", "[-p partition]", "[-t minutes]",
 		"[-J jobname]", "[-A account]",
 		"[-q qos]", "[-o out]", "[-e err]", "[-i in]", "[-D path]", "[-a indexes]", "[-C list]", "[-w hosts...]", "[-x hosts...]", "[-H]",
 		"[-W]", "[-Q]", "[-v]"},
@@ -20,7 +21,7 @@ func Page() command.Page {
 		About: `Submits a batch script: a file, standard input, or the command of --wrap. Options can be on the command
 line, in the environment (SBATCH_*), or in #SBATCH lines before the first command of the script, in
 descending order of precedence.`,
-		Options: command.JobOptions(opt.Sbatch),
+		Options: command.JobOptions(joboptions.Sbatch),
 		Examples: `  sbatch job.sh --epochs 10                    submit a script with an argument
   sbatch --wrap="python3 train.py"             submit a command
   sbatch -J train -c 4 --mem=8G -t 2:00:00 -o %x-%j.out job.sh

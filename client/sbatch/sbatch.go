@@ -1,4 +1,4 @@
-// Package sbatch is the command that submits a batch script.
+// Package sbatch is the command that submits a batch script. Its options are in client/joboptions (table.go).
 //
 // A process that submits one job lives for two milliseconds, so the package links only what is cheap to set up.
 package sbatch
@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/client/batchscript"
 	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/joboptions"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/submission"
@@ -28,11 +29,11 @@ import (
 // Options come from the script, then the environment, then argv, each overriding the previous ones. The controller is not contacted
 // before all local checks have passed.
 func Main(env *command.Env, args []string) int {
-	hits, rest, err := env.Scan(opt.Names(opt.Sbatch), args, false)
+	hits, rest, err := env.Scan(joboptions.Names(joboptions.Sbatch), args, false)
 	if err != nil {
 		return env.UsageError(err, command.ExitUsage)
 	}
-	if text := opt.Info(hits, func() string { return Page().Help() }, usage); text != "" {
+	if text := joboptions.Info(hits, func() string { return Page().Help() }, usage); text != "" {
 		_, _ = io.WriteString(env.Stdout, text)
 		return 0
 	}
@@ -53,7 +54,7 @@ type job struct {
 	hits []opt.Hit
 	rest []string
 
-	req     *opt.Request
+	req     *joboptions.Request
 	script  []byte
 	name    string // the script's name for messages
 	path    string // absolute, "" for stdin and --wrap
@@ -68,13 +69,13 @@ func (s *job) prepare() error {
 	if err != nil {
 		return fmt.Errorf("cannot find the current directory: %w", err)
 	}
-	s.req = opt.New(opt.Sbatch, dir, s.env.Now(), os.ReadFile)
+	s.req = joboptions.New(joboptions.Sbatch, dir, s.env.Now(), os.ReadFile)
 	// Check argv before reading the script, which may come from a terminal. The result is discarded, because argv is applied last.
-	if err := s.apply(opt.CommandLine, s.hits); err != nil {
+	if err := s.apply(joboptions.CommandLine, s.hits); err != nil {
 		return err
 	}
 	work := s.req.Spec.WorkDir // of --chdir, its tilde expanded
-	s.req = opt.New(opt.Sbatch, dir, s.env.Now(), os.ReadFile)
+	s.req = joboptions.New(joboptions.Sbatch, dir, s.env.Now(), os.ReadFile)
 	if err := s.readScript(dir, work); err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func (s *job) prepare() error {
 
 func (s *job) last(long string) (value string, given bool) {
 	for _, h := range s.hits {
-		if opt.Options[h.Index].Long == long {
+		if joboptions.Options[h.Index].Long == long {
 			value, given = h.Value, true
 		}
 	}
@@ -98,7 +99,7 @@ func (s *job) last(long string) (value string, given bool) {
 
 func (s *job) readScript(dir, work string) error {
 	text, wrapped := s.last("wrap")
-	if err := opt.OneComponent(s.rest); err != nil {
+	if err := joboptions.OneComponent(s.rest); err != nil {
 		return err
 	}
 	switch {
@@ -199,7 +200,7 @@ func (s *job) merge() error {
 	if err != nil {
 		return fatalFault(err)
 	}
-	names := opt.Names(opt.Sbatch)
+	names := joboptions.Names(joboptions.Sbatch)
 	for _, d := range append(directives, s.translated()...) { // observed: those of other systems win
 		where := fmt.Sprintf("in line %d of %s", d.Line, s.name)
 		for _, word := range d.Words {
@@ -210,12 +211,12 @@ func (s *job) merge() error {
 			s.env.Misread(hint + " (" + where + ")")
 		}
 		if err != nil {
-			return opt.At(err, where)
+			return joboptions.At(err, where)
 		}
-		if err := s.apply(opt.Script, hits); err != nil {
-			return opt.At(err, where)
+		if err := s.apply(joboptions.Script, hits); err != nil {
+			return joboptions.At(err, where)
 		}
-		if len(rest) > 0 && opt.Separator(rest[0]) {
+		if len(rest) > 0 && joboptions.Separator(rest[0]) {
 			return &opt.ValueError{Lines: []string{"heterogeneous jobs are not supported"}, Exit: 1,
 				Hint: fmt.Sprintf("%s separates their components (%s): submit each component as its own job", rest[0], where)}
 		}
@@ -227,7 +228,7 @@ func (s *job) merge() error {
 	if err := s.req.FromEnvironment(s.env.LookupEnv); err != nil {
 		return err
 	}
-	if err := s.apply(opt.CommandLine, s.hits); err != nil {
+	if err := s.apply(joboptions.CommandLine, s.hits); err != nil {
 		return err
 	}
 	return s.req.Finish()
@@ -238,7 +239,7 @@ func stray(words, rest []string) string {
 	switch {
 	case slices.Contains(words, "="):
 		return "write an option and its value without spaces around the equals sign: --time=5"
-	case len(rest) > 0 && rest[0] == words[0] && opt.IsLong(opt.Sbatch, rest[0]):
+	case len(rest) > 0 && rest[0] == words[0] && joboptions.IsLong(joboptions.Sbatch, rest[0]):
 		return "options begin with two hyphens: --" + rest[0]
 	}
 	return ""
@@ -265,7 +266,7 @@ func fatalFault(err error) error {
 	return err
 }
 
-func (s *job) apply(source opt.Source, hits []opt.Hit) error {
+func (s *job) apply(source joboptions.Source, hits []opt.Hit) error {
 	for _, h := range hits {
 		if err := s.req.Apply(source, h); err != nil {
 			return err
@@ -429,7 +430,7 @@ func readExportFile(name string) ([]string, error) {
 // listChoices handles --gres=help and --hint=help.
 func (s *job) listChoices() int {
 	if s.req.HintHelp {
-		fmt.Fprint(s.env.Stdout, opt.HintHelp)
+		fmt.Fprint(s.env.Stdout, joboptions.HintHelp)
 		return 1 // as in Slurm: no job was submitted
 	}
 	return s.listGres(context.Background())
@@ -470,7 +471,7 @@ func (s *job) explain() {
 	s.env.Infof("end of defined options")
 	if s.req.PropagateGiven { // otherwise PropagateResourceLimits of slurm.conf decides
 		for _, l := range s.req.Spec.Rlimits {
-			s.debug(2, "debug:  propagating RLIMIT_%s=%d", opt.RlimitName(l.Resource), l.Soft)
+			s.debug(2, "debug:  propagating RLIMIT_%s=%d", joboptions.RlimitName(l.Resource), l.Soft)
 		}
 	}
 	s.debug(2, "debug:  propagating SLURM_PRIO_PROCESS=%d", submission.NiceValue())
@@ -480,7 +481,7 @@ func (s *job) explain() {
 // debug prints messages of a real sbatch for the given number of -v on the command line, unless -Q was given.
 func (s *job) debug(level int, format string, args ...any) {
 	for _, h := range s.hits {
-		if opt.Options[h.Index].Long == "verbose" {
+		if joboptions.Options[h.Index].Long == "verbose" {
 			level--
 		}
 	}
@@ -517,7 +518,7 @@ func (s *job) overlooked() {
 			batchscript.Lines(o.Almost), s.name)
 	}
 	for _, word := range s.rest[min(1, len(s.rest)):] {
-		if long, ok := strings.CutPrefix(word, "--"); ok && opt.IsLong(opt.Sbatch, long) {
+		if long, ok := strings.CutPrefix(word, "--"); ok && joboptions.IsLong(joboptions.Sbatch, long) {
 			s.env.Infof(
 				"%s follows the script's name, so it is passed to the script and not to sbatch; put sbatch's options before the name", word)
 			return

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/command"
 	"github.com/sluice-hpc/sluice/client/format"
+	"github.com/sluice-hpc/sluice/client/joboptions"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
@@ -82,7 +83,7 @@ func (c *cancellation) read(hits []opt.Hit, rest []string) error {
 				if o.Long == "state" {
 					return &opt.ValueError{Plain: []string{"Unrecognized SCANCEL_STATE value: " + v, cancelStates}, Exit: 1}
 				}
-				return opt.At(err, "from the variable "+o.Env)
+				return joboptions.At(err, "from the variable "+o.Env)
 			}
 		}
 	}
@@ -149,7 +150,7 @@ func (c *cancellation) set(long, value string) error {
 		f.Uids = []uint32{uint32(os.Getuid())}
 		c.filters["user_name"] = passwd.Self().Name
 	case "signal":
-		n, ok := opt.Signal(value)
+		n, ok := joboptions.Signal(value)
 		if !ok {
 			return &opt.ValueError{Plain: []string{"Unknown job signal: " + value}, Exit: 1,
 				Hint: "expected a name such as TERM or USR1, or a number from 1 to 64"}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/client/joboptions"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
@@ -82,7 +82,7 @@ func jobValue(now time.Time, key, value string) (send string, refusal []string) 
 			return "", []string{"scontrol: error: Invalid " + key + " value", fmt.Sprintf("scontrol: error: %s=%s: %v", key, value, err)}
 		}
 	case "MailType":
-		bits, ok := opt.MailEvents(value)
+		bits, ok := joboptions.MailEvents(value)
 		if !ok {
 			return "", []string{"Invalid MailType: " + value}
 		}

@@ -1,4 +1,4 @@
-// Package squeue is the command that shows jobs and job steps.
+// Package squeue is the command that shows jobs and job steps. Its columns are in client/format (jobfields.go, jobnames.go).
 package squeue
 
 import (

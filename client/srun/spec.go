@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/joboptions"
 	"github.com/sluice-hpc/sluice/client/msg"
-	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 
@@ -25,10 +25,10 @@ func (r *run) spec(addresses []string) *msg.StepSpec {
 		CpuBind: o.CPUBind, NoKill: j.NoKill, Interactive: o.Interactive, SubmitLine: words(r.env.Args),
 		Container: j.Container, RunIn: j.RunIn,
 		Pty: o.Pty, Mpi: o.MPI, Addresses: addresses, Host: command.ShortHostname(), Pid: uint32(os.Getpid())}
-	if j.TimeLimitS != 0 && (r.alloc == nil || r.req.GivenBy("time") == opt.CommandLine) {
+	if j.TimeLimitS != 0 && (r.alloc == nil || r.req.GivenBy("time") == joboptions.CommandLine) {
 		s.TimeLimitS = j.TimeLimitS
 	}
-	s.NoGres = s.TresPerNode == "" && r.req.GivenBy("gres") == opt.CommandLine // --gres=none
+	s.NoGres = s.TresPerNode == "" && r.req.GivenBy("gres") == joboptions.CommandLine // --gres=none
 	if o.RelativeGiven {
 		s.Relative = int32(o.Relative)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/joboptions"
 	"github.com/sluice-hpc/sluice/client/msg"
 	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/srun/about"
@@ -23,11 +24,11 @@ import (
 
 // Main runs a command as tasks of a job.
 func Main(env *command.Env, args []string) int {
-	hits, rest, err := env.Scan(opt.Names(opt.Srun), args, false)
+	hits, rest, err := env.Scan(joboptions.Names(joboptions.Srun), args, false)
 	if err != nil {
 		return env.UsageError(err, command.ExitUsage)
 	}
-	if text := opt.Info(hits, func() string { return about.Page().Help() }, about.Usage); text != "" {
+	if text := joboptions.Info(hits, func() string { return about.Page().Help() }, about.Usage); text != "" {
 		_, _ = io.WriteString(env.Stdout, text)
 		return 0
 	}
@@ -45,7 +46,7 @@ func Main(env *command.Env, args []string) int {
 // run is one invocation of srun.
 type run struct {
 	env    *command.Env
-	req    *opt.Request
+	req    *joboptions.Request
 	argv   []string
 	sender *submission.Sender
 
@@ -71,14 +72,14 @@ func (r *run) prepare(hits []opt.Hit) error {
 	if err != nil {
 		return fmt.Errorf("cannot find the current directory: %w", err)
 	}
-	r.req = opt.New(opt.Srun, dir, r.env.Now(), os.ReadFile)
+	r.req = joboptions.New(joboptions.Srun, dir, r.env.Now(), os.ReadFile)
 	given := jobGiven(r.env, hits)
 	r.req.InJob = given != ""
 	if err := r.req.FromEnvironment(r.lookup(given != "")); err != nil {
 		return err
 	}
 	for _, h := range hits {
-		if err := r.req.Apply(opt.CommandLine, h); err != nil {
+		if err := r.req.Apply(joboptions.CommandLine, h); err != nil {
 			return err
 		}
 	}
@@ -102,7 +103,7 @@ func (r *run) prepare(hits []opt.Hit) error {
 func jobGiven(env *command.Env, hits []opt.Hit) string {
 	id := env.Getenv("SLURM_JOB_ID")
 	for _, h := range hits {
-		if opt.Options[h.Index].Long == "jobid" {
+		if joboptions.Options[h.Index].Long == "jobid" {
 			id = h.Value
 		}
 	}
@@ -125,7 +126,7 @@ func (r *run) lookup(inside bool) func(string) (string, bool) {
 
 // check validates command and files.
 func (r *run) check() error {
-	if err := opt.OneComponent(r.argv); err != nil {
+	if err := joboptions.OneComponent(r.argv); err != nil {
 		return err
 	}
 	if len(r.argv) == 0 && r.req.TestOnly && r.inside == 0 {
@@ -152,7 +153,7 @@ func (r *run) check() error {
 		// reports it.
 		r.mpiByDefault = true
 		// mpirun is called in salloc's shell, which must not look like an MPI rank.
-		if r.req.Run.MPI, _ = opt.MPIType(r.conf.mpi); r.req.Run.MPI == "" || r.req.Run.Interactive {
+		if r.req.Run.MPI, _ = joboptions.MPIType(r.conf.mpi); r.req.Run.MPI == "" || r.req.Run.Interactive {
 			r.req.Run.MPI = "none"
 		}
 	}
@@ -211,7 +212,7 @@ func (r *run) listed() bool {
 		fmt.Fprint(r.env.Stdout, cpuBindHelp)
 		return true
 	case r.req.HintHelp:
-		fmt.Fprint(r.env.Stdout, opt.HintHelp)
+		fmt.Fprint(r.env.Stdout, joboptions.HintHelp)
 		return true
 	}
 	return false

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/joboptions"
 	"github.com/sluice-hpc/sluice/client/msg"
-	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/client/stepio"
 	"github.com/sluice-hpc/sluice/client/submission"
 	"github.com/sluice-hpc/sluice/client/terminal"
@@ -354,9 +354,9 @@ func (t *tasks) graceAfter(*msg.StepRecord) time.Duration {
 
 func (r *run) killOnBadExit() bool {
 	switch r.req.Run.KillOnBadExit {
-	case opt.Yes:
+	case joboptions.Yes:
 		return true
-	case opt.No:
+	case joboptions.No:
 		return false
 	}
 	return r.conf.killOnBadExit
@@ -463,7 +463,7 @@ func (r *run) environment() ([]string, error) {
 		e.Set("SLURM_CPUS_PER_TASK", itoa(int(spec.CpusPerTask)))
 	}
 	if r.alloc == nil {
-		if r.req.GivenBy("job-name") == opt.CommandLine {
+		if r.req.GivenBy("job-name") == joboptions.CommandLine {
 			e.Set("SLURM_JOB_NAME", spec.Name)
 		}
 		e.Set("SLURM_DISTRIBUTION", r.distribution())

@@ -10,14 +10,14 @@ import (
 
 	"github.com/sluice-hpc/sluice/client"
 	"github.com/sluice-hpc/sluice/client/command"
+	"github.com/sluice-hpc/sluice/client/joboptions"
 	"github.com/sluice-hpc/sluice/client/msg"
-	"github.com/sluice-hpc/sluice/client/opt"
 )
 
 // Allocation is a job without a batch script, for salloc or srun.
 type Allocation struct {
 	Env    *command.Env
-	Req    *opt.Request
+	Req    *joboptions.Request
 	Sender *Sender
 	Client *client.Client
 	Job    *msg.JobRecord
@@ -52,7 +52,7 @@ var ErrRevoked = errors.New("the allocation has been revoked")
 var ErrNotNow = errors.New("there are no resources within the time of --immediate")
 
 // Describe adds properties of this process to the specification.
-func Describe(env *command.Env, req *opt.Request, name string) {
+func Describe(env *command.Env, req *joboptions.Request, name string) {
 	spec := req.Spec
 	if spec.Name == "" {
 		spec.Name = name

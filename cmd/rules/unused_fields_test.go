@@ -29,8 +29,8 @@ const (
 
 // unusedFields are fields that nothing reads, or nothing writes, and that stay: why.
 var unusedFields = map[string]string{
-	"client/opt.Request.IgnorePBS":        option,
-	"client/opt.Request.Wrap":             option,
+	"client/joboptions.Request.IgnorePBS": option,
+	"client/joboptions.Request.Wrap":      option,
 	"client/scontrol.showOptions.hide":    option,
 	"client/sinfo.options.hide":           option,
 	"client/squeue.options.arrayUnique":   option,

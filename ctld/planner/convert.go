@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/reactor"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
@@ -64,9 +65,9 @@ func pendingJob(v *state.View, j *pb.JobRecord, req *record.Request) *record.Job
 	return s
 }
 
-func reasonOf(j *pb.JobRecord) record.Reason {
+func reasonOf(j *pb.JobRecord) reason.Reason {
 	code, _, _ := strings.Cut(j.Reason, ",")
-	r := record.Reason{Code: record.Code(code)}
+	r := reason.Reason{Code: reason.Code(code)}
 	if code != j.Reason {
 		r.Text = j.Reason
 	}

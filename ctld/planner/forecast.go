@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
@@ -78,8 +79,8 @@ func (g *Advisor) when(v *state.View, j *pb.JobRecord) (startNS int64, nodes []s
 	for i := range plan.Reasons {
 		if r := &plan.Reasons[i]; r.ID == j.Id {
 			code := pb.CodePartConfig
-			if r.Reason.Code == record.PartitionNodeLimit || r.Reason.Code == record.PartitionConfig ||
-				r.Reason.Code == record.BadConstraints {
+			if r.Reason.Code == reason.PartitionNodeLimit || r.Reason.Code == reason.PartitionConfig ||
+				r.Reason.Code == reason.BadConstraints {
 				code = pb.CodeNodeConfig
 			}
 			return 0, nil, 0, pb.NewProblem(code, "the start time of the job cannot be predicted: %s", r.Reason)

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/limit"
 	"github.com/sluice-hpc/sluice/ctld/state"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
@@ -97,7 +98,7 @@ func (r *limits) follow(v *state.View) {
 func (r *limits) place(l limit.Limit) int32 {
 	id, known := r.at[l]
 	if !known {
-		row := record.Limit{PerJob: l.PerJob, What: l.What, Reason: record.Code(l.Reason), Need: l.Need, Use: l.Use}
+		row := record.Limit{PerJob: l.PerJob, What: l.What, Reason: reason.Code(l.Reason), Need: l.Need, Use: l.Use}
 		once := l
 		if once.Need, once.Use = (record.Factor{}), (record.Factor{}); once != l && !l.PerJob {
 			first := r.place(once)

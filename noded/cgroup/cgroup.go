@@ -1,5 +1,5 @@
 // Package cgroup gives each step attempt a control group of its own: limits, signals and kills for everything in it,
-// whether it is empty, and its resource use.
+// whether it is empty, and its resource use. How high the limits are is decided in noded/bundle.
 //
 // Open chooses one of four layouts (Root.Layout says which):
 //

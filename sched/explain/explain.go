@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/node"
 	"github.com/sluice-hpc/sluice/sched/placement"
 	"github.com/sluice-hpc/sluice/sched/queue"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
@@ -56,7 +57,7 @@ func (ex *explainer) explain(in *record.Snapshot, j *queue.Job) *Explanation {
 	if fault == "" {
 		x.Switches = ex.scattered(e)
 	}
-	if fault != "" && fault != record.ReqNodeNotAvail { // the fault may be temporary maintenance
+	if fault != "" && fault != reason.ReqNodeNotAvail { // the fault may be temporary maintenance
 		x.Smaller = ex.smaller(in, e, ex.knobs(e), true)
 		return x
 	}
@@ -75,25 +76,25 @@ func (ex *explainer) beyond(e *queue.Entry) string {
 	p, r := e.Class.Part.Rec, e.Class.Shape.Request
 	d := &e.Class.Shape.Demand
 	switch ex.q.FaultOf(e.Class.Family).Code {
-	case record.WaitPartitionDown:
+	case reason.PartitionDown:
 		return fmt.Sprintf("partition %s is down", p.Name)
-	case record.WaitPartitionInactive:
+	case reason.PartitionInactive:
 		return fmt.Sprintf("partition %s is inactive", p.Name)
-	case record.PartitionTimeLimit:
+	case reason.PartitionTimeLimit:
 		return fmt.Sprintf("requests %s, partition %s allows %s", timespec.Clock(e.Least), p.Name, timespec.Clock(p.MaxTimeS))
-	case record.PartitionNodeLimit:
+	case reason.PartitionNodeLimit:
 		if p.MaxNodes > 0 && d.Lo > p.MaxNodes {
 			return fmt.Sprintf("requests %s, partition %s allows %d", count(int64(d.Lo), "node"), p.Name, p.MaxNodes)
 		}
 		return fmt.Sprintf("requests %s, partition %s requires at least %d", count(int64(d.Hi), "node"), p.Name, p.MinNodes)
-	case record.MaxMemPerLimit:
+	case reason.MaxMemPerLimit:
 		return fmt.Sprintf(
 			"requests %d MiB of memory per node, partition %s allows %d",
 			e.Class.Shape.LeastMemory(),
 			p.Name,
 			p.MaxMemNodeMiB,
 		)
-	case record.PartitionConfig:
+	case reason.PartitionConfig:
 		if n := len(e.Class.Part.Nodes); r.MinNodes > n {
 			return fmt.Sprintf("requests %s, partition %s has %d", count(int64(r.MinNodes), "node"), p.Name, n)
 		}

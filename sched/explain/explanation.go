@@ -6,12 +6,13 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/timespec"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
 // Explanation explains in words why a pending job waits.
 type Explanation struct {
-	Reason record.Reason
+	Reason reason.Reason
 	// Partition describes how the job exceeds what the partition has or allows; Nodes is then empty.
 	Partition string
 	// Nodes counts the partition's nodes by the first cause that keeps the job off each, most frequent first.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/sched/node"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
@@ -38,18 +39,18 @@ func (ix *Index) buildReservations(in []*record.Reservation) {
 type Reservations []*node.Reservation
 
 // Of returns the reservation that a job requests.
-func (rs Reservations) Of(j *record.Job) (*node.Reservation, record.Reason) {
+func (rs Reservations) Of(j *record.Job) (*node.Reservation, reason.Reason) {
 	if j.Request == nil || j.Request.Reservation == "" {
-		return nil, record.Reason{}
+		return nil, reason.Reason{}
 	}
 	r := rs.Named(j.Request.Reservation)
 	switch {
 	case r == nil:
-		return nil, record.Reason{Code: record.ReservationDeleted}
+		return nil, reason.Reason{Code: reason.ReservationDeleted}
 	case !r.Rec.Admits(j):
-		return nil, record.Reason{Code: record.WaitReservation}
+		return nil, reason.Reason{Code: reason.Reservation}
 	}
-	return r, record.Reason{}
+	return r, reason.Reason{}
 }
 
 // Named returns a reservation, or nil.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
@@ -18,12 +19,12 @@ type room struct {
 }
 
 // lacks returns the limit that keeps a job of the class from starting; "" when none does.
-func (r *room) lacks(c *turn, limitS int64) record.Code {
+func (r *room) lacks(c *turn, limitS int64) reason.Code {
 	return r.short(c.Root.Job.Rec.LimitsIn(c.Part.Rec.Name), func(what string) int64 { return sizing.LimitNeed(what, &c.Counts, limitS) })
 }
 
 // short returns the limit under which a job lacks what it needs.
-func (r *room) short(limits []int32, need func(what string) int64) record.Code {
+func (r *room) short(limits []int32, need func(what string) int64) reason.Code {
 	for _, i := range limits {
 		l := &r.limits[i]
 		if lack := counted(l, l.Need, need(l.What)) - (r.left[i] - r.taken[i-l.Back]); lack > 0 {
@@ -47,7 +48,7 @@ func (r *room) until(i int32, lack int64) int64 {
 }
 
 // lacksFor is lacks for the allocation of a job of the class with such limits, which may exceed its request.
-func (r *room) lacksFor(c *turn, limits []int32, allocs []record.Alloc, limitS int64) record.Code {
+func (r *room) lacksFor(c *turn, limits []int32, allocs []record.Alloc, limitS int64) reason.Code {
 	return r.short(limits, func(what string) int64 {
 		if tres, ok := strings.CutPrefix(what, record.LimitLeast); ok {
 			return min(-held(tres, allocs), sizing.LimitNeedAtOnce(what, &c.Counts, 0))

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/node"
 	"github.com/sluice-hpc/sluice/sched/placement"
 	"github.com/sluice-hpc/sluice/sched/queue"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
@@ -310,7 +311,7 @@ func (p *pass) step(c *turn) bool {
 		return true
 	}
 	if why := p.limits.lacks(c, limit); why != "" {
-		c.wait = record.Reason{Code: why}
+		c.wait = reason.Reason{Code: why}
 		return false
 	}
 	if e.Least < c.bound {
@@ -347,14 +348,14 @@ func (p *pass) deadline(e *queue.Entry) (int64, bool) {
 func (p *pass) never(e *queue.Entry) {
 	e.Job.Done = true
 	p.plan.Never = append(p.plan.Never, e.Job.Rec.ID)
-	p.say(e, record.Reason{Code: record.DeadLine})
+	p.say(e, reason.Reason{Code: reason.DeadLine})
 }
 
 // start starts e, or one task of it, when it fits.
 func (p *pass) start(c *turn, e *queue.Entry, limit int64) bool {
 	licUntil := p.pl.LicensesUntil(c.Shape)
 	if licUntil <= p.ix.Now {
-		c.wait = record.Reason{Code: record.WaitLicenses}
+		c.wait = reason.Reason{Code: reason.Licenses}
 		return false
 	}
 	end := record.Add(p.ix.Now, limit)
@@ -402,7 +403,7 @@ func (p *pass) commit(c *turn, e *queue.Entry, ch *placement.Choice, limit int64
 	}
 	limits := j.Rec.LimitsIn(c.Part.Rec.Name)
 	if why := p.limits.lacksFor(c, limits, allocs, limit); why != "" {
-		c.wait, c.capped = record.Reason{Code: why}, true
+		c.wait, c.capped = reason.Reason{Code: why}, true
 		return false
 	}
 	task := int32(-1)
@@ -445,7 +446,7 @@ func (p *pass) commit(c *turn, e *queue.Entry, ch *placement.Choice, limit int64
 			delete(p.seen, j.Rec.ID)
 		}
 		if j.Rec.Array != nil && j.Taken < j.Rec.Array.Count() {
-			p.say(e, record.Reason{Code: record.JobArrayTaskLimit})
+			p.say(e, reason.Reason{Code: reason.JobArrayTaskLimit})
 		} else {
 			p.seen[j.Rec.ID] = struct{}{}
 		}
@@ -465,18 +466,18 @@ func (p *pass) wait(c *turn, e *queue.Entry) bool {
 	if p.params.Policy == record.FIFO {
 		c.line.closed = true
 	}
-	if e.Primary && c.wait.Code == record.WaitPriority && !p.outlasts(e) {
+	if e.Primary && c.wait.Code == reason.Priority && !p.outlasts(e) {
 		if why := p.q.AwayFor(c.Family, e.Least); why.Code != "" {
 			p.say(e, why)
 		} else if firstHere {
-			p.say(e, record.Reason{Code: record.WaitResources})
+			p.say(e, reason.Reason{Code: reason.Resources})
 		}
 	}
-	if c.wait.Code == record.WaitPriority && p.preempt(c, e) {
+	if c.wait.Code == reason.Priority && p.preempt(c, e) {
 		p.advance(c, true)
 		return true
 	}
-	if c.wait.Code != record.WaitPriority && c.wait.Code != record.WaitLicenses {
+	if c.wait.Code != reason.Priority && c.wait.Code != reason.Licenses {
 		return false
 	}
 	p.advance(c, !p.short && p.reserve(c, e))

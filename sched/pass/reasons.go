@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/sluice-hpc/sluice/sched/queue"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
@@ -15,7 +16,7 @@ func (p *pass) outlasts(e *queue.Entry) bool {
 }
 
 // say sets a job's own reason.
-func (p *pass) say(e *queue.Entry, r record.Reason) {
+func (p *pass) say(e *queue.Entry, r reason.Reason) {
 	id := e.Job.Rec.ID
 	if _, done := p.seen[id]; done {
 		return
@@ -36,7 +37,7 @@ func (p *pass) reasons() {
 		case f.Pass == p.number && f.Beaten:
 			why = f.Wait
 		default:
-			why.Code = record.WaitPriority
+			why.Code = reason.Priority
 		}
 		p.q.Say(f, why, p.number)
 		p.reserved(f)
@@ -79,14 +80,14 @@ func (p *pass) reserved(f *queue.Family) {
 		return // reservations are further away than its longest job
 	}
 	f.Each(func(c *queue.Class) {
-		if p.waitOf(c).Code != record.WaitPriority {
+		if p.waitOf(c).Code != reason.Priority {
 			return
 		}
 		c.Root.Each(func(e *queue.Entry) {
 			switch why := p.q.AwayFor(f, e.Least); {
 			case !e.Primary:
 			case p.outlasts(e):
-				p.say(e, record.Reason{Code: record.WaitReservation})
+				p.say(e, reason.Reason{Code: reason.Reservation})
 			case why.Code != "":
 				p.say(e, why)
 			}
@@ -95,7 +96,7 @@ func (p *pass) reserved(f *queue.Family) {
 }
 
 // waitOf returns the reason of those jobs of a class that have no other reason.
-func (p *pass) waitOf(c *queue.Class) record.Reason {
+func (p *pass) waitOf(c *queue.Class) reason.Reason {
 	if c.Pass == p.number {
 		return p.turns[c.Turn].wait
 	}

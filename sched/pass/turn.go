@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/sluice-hpc/sluice/sched/queue"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
@@ -22,7 +23,7 @@ type turn struct {
 	lasting  int64         // and its limit
 	capped   bool          // its allocation would exceed its limits
 	over     bool          // done in this pass, or until the other candidates of its rank
-	wait     record.Reason // why the remaining ones wait; set as the pass begins
+	wait     reason.Reason // why the remaining ones wait; set as the pass begins
 }
 
 // line is the state of a partition in the current pass.
@@ -45,7 +46,7 @@ func (p *pass) open(c *queue.Class) *turn {
 	c.Pass, c.Turn = p.number, p.opened
 	p.opened++
 	*t = turn{Class: c, line: &p.lines[c.Part.Index], walk: t.walk, next: c.Root.First(), bound: math.MaxInt64,
-		wait: record.Reason{Code: record.WaitPriority}}
+		wait: reason.Reason{Code: reason.Priority}}
 	return t
 }
 
@@ -76,11 +77,11 @@ func (p *pass) mayMatter(c *turn, k *queue.Class) bool {
 func (p *pass) beaten(c *turn) bool {
 	f := c.Family
 	if f.Pass != p.number {
-		f.Pass, f.Beaten, f.Tested, f.Wait = p.number, false, 0, record.Reason{}
+		f.Pass, f.Beaten, f.Tested, f.Wait = p.number, false, 0, reason.Reason{}
 	}
 	if now := len(p.plan.Start) + 1; !f.Beaten && f.Tested != now { // otherwise it fits as before
 		f.Tested = now
-		why := record.Reason{Code: record.WaitPriority}
+		why := reason.Reason{Code: reason.Priority}
 		if f.Beaten = !p.fits(f, f.First().Below.Least, &why); f.Beaten {
 			f.Wait = why
 		}
@@ -89,9 +90,9 @@ func (p *pass) beaten(c *turn) bool {
 }
 
 // fits reports whether a job of the family of that length fits now; if not, why.
-func (p *pass) fits(f *queue.Family, least int64, why *record.Reason) bool {
+func (p *pass) fits(f *queue.Family, least int64, why *reason.Reason) bool {
 	if p.pl.LicensesUntil(f.Shape) <= p.ix.Now {
-		*why = record.Reason{Code: record.WaitLicenses}
+		*why = reason.Reason{Code: reason.Licenses}
 		return false
 	}
 	if p.defeats.cover(f, least) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/sched/index"
 	"github.com/sluice-hpc/sluice/sched/node"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
@@ -35,7 +36,7 @@ func (pl *Placer) Allocate(sh *Shape, ch *Choice) ([]record.Alloc, bool) {
 
 // KeptAway returns the time by which jobs of the shape have to end to start now, because of others' reservations and regardless of running
 // jobs, with the reason for longer jobs; Forever when there is none.
-func (pl *Placer) KeptAway(sh *Shape) (int64, record.Reason) {
+func (pl *Placer) KeptAway(sh *Shape) (int64, reason.Reason) {
 	var starts []int64
 	for i := range sh.Alts {
 		for _, n := range sh.Alts[i].Nodes {
@@ -62,13 +63,13 @@ func (pl *Placer) KeptAway(sh *Shape) (int64, record.Reason) {
 		if ok {
 			continue
 		}
-		r := record.Reason{Code: record.ReqNodeNotAvail, Text: "ReqNodeNotAvail, May be reserved for other job"}
+		r := reason.Reason{Code: reason.ReqNodeNotAvail, Text: "ReqNodeNotAvail, May be reserved for other job"}
 		if maint {
 			r.Text = "ReqNodeNotAvail, Reserved for maintenance"
 		}
 		return t, r
 	}
-	return record.Forever, record.Reason{}
+	return record.Forever, reason.Reason{}
 }
 
 // maxStarts bounds the windows that are examined for a reason.

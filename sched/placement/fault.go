@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/sched/index"
 	"github.com/sluice-hpc/sluice/sched/node"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
@@ -16,30 +17,30 @@ import (
 const nodesGone = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 
 // Fault returns the reason why no job of the shape can start, whatever is free; over: its limit exceeds the partition's.
-func (pl *Placer) Fault(sh *Shape, over bool) record.Reason {
+func (pl *Placer) Fault(sh *Shape, over bool) reason.Reason {
 	p := sh.part.Rec
 	d := &sh.Demand
 	switch {
 	case p.State == record.PartitionDown:
-		return record.Reason{Code: record.WaitPartitionDown}
+		return reason.Reason{Code: reason.PartitionDown}
 	case p.State == record.PartitionInactive:
-		return record.Reason{Code: record.WaitPartitionInactive}
+		return reason.Reason{Code: reason.PartitionInactive}
 	case over:
-		return record.Reason{Code: record.PartitionTimeLimit}
+		return reason.Reason{Code: reason.PartitionTimeLimit}
 	case p.MaxNodes > 0 && d.Lo > p.MaxNodes, p.MinNodes > 0 && d.Hi < p.MinNodes:
-		return record.Reason{Code: record.PartitionNodeLimit}
+		return reason.Reason{Code: reason.PartitionNodeLimit}
 	case p.MaxMemNodeMiB > 0 && sh.LeastMemory() > p.MaxMemNodeMiB:
-		return record.Reason{Code: record.MaxMemPerLimit}
+		return reason.Reason{Code: reason.MaxMemPerLimit}
 	case sh.fault.Code != "":
 		return sh.fault
 	}
 	if r := sh.Resv; r != nil {
 		if r.Rec.End <= pl.ix.Now || r.Rec.Start > pl.ix.Now && !r.Rec.Flex {
-			return record.Reason{Code: record.WaitReservation}
+			return reason.Reason{Code: reason.Reservation}
 		}
 	}
 	if len(sh.Request.Licenses) > 0 && !pl.ix.Licenses.Exist(sh.Request) {
-		return record.Reason{Code: record.WaitLicenses}
+		return reason.Reason{Code: reason.Licenses}
 	}
 	return pl.nodeFault(sh)
 }
@@ -65,7 +66,7 @@ func (sh *Shape) LeastMemory() int64 {
 
 // nodeFault returns the fault that not enough nodes could hold the job even when idle, or that not enough of those are up. Maintenance has
 // an end: a conservative pass promises a start after it.
-func (pl *Placer) nodeFault(sh *Shape) record.Reason {
+func (pl *Placer) nodeFault(sh *Shape) reason.Reason {
 	exist := false
 	for i := range sh.Alts {
 		c := &sh.Alts[i]
@@ -76,17 +77,17 @@ func (pl *Placer) nodeFault(sh *Shape) record.Reason {
 		if sh.enough(c, func(n *node.Node) bool {
 			return n.Rec.State == record.NodeUsable && (pl.params.Policy == record.Conservative || !pl.ix.Maintained(n, sh.Resv))
 		}) {
-			return record.Reason{}
+			return reason.Reason{}
 		}
 	}
 	if !exist && pl.withheld(sh) {
-		return record.Reason{Code: record.WaitResources}
+		return reason.Reason{Code: reason.Resources}
 	}
 	if text := sh.Refused(); !exist && text != "" {
-		return record.Reason{Code: record.BadConstraints, Text: "BadConstraints, " + text}
+		return reason.Reason{Code: reason.BadConstraints, Text: "BadConstraints, " + text}
 	}
 	if !exist {
-		return record.Reason{Code: cmp.Or(pl.outgrown(sh.Request, sh.part), record.BadConstraints)}
+		return reason.Reason{Code: cmp.Or(pl.outgrown(sh.Request, sh.part), reason.BadConstraints)}
 	}
 	return pl.goneReason(sh)
 }
@@ -110,13 +111,13 @@ func (sh *Shape) Refused() string {
 
 // outgrown returns the reason of a request for more nodes, or more CPUs in total, than the partition has; "" of any other. The partition
 // may grow, so Slurm accepts such a job unless EnforcePartLimits forbids it, and lets it wait.
-func (pl *Placer) outgrown(req *record.Request, part *index.Partition) record.Code {
+func (pl *Placer) outgrown(req *record.Request, part *index.Partition) reason.Code {
 	if req.MinNodes > len(part.Nodes) {
-		return record.PartitionConfig
+		return reason.PartitionConfig
 	}
 	if open := req.MaxNodes == 0 || req.MaxNodes >= len(part.Nodes); open &&
 		int64(max(req.Tasks, 1))*int64(max(req.CPUsPerTask, 1)) > pl.ix.CPUsOf(part) {
-		return record.PartitionConfig
+		return reason.PartitionConfig
 	}
 	return ""
 }
@@ -188,24 +189,24 @@ func (sh *Shape) enoughOf(c *Candidates, ok func(*node.Node) bool) bool {
 }
 
 // goneReason returns the reason of a job that could run if all nodes were up: named ones are down, or too few of the others are up.
-func (pl *Placer) goneReason(sh *Shape) record.Reason {
+func (pl *Placer) goneReason(sh *Shape) reason.Reason {
 	var gone []string
 	for _, i := range pl.ix.NodeList(sh.Request.NodeList) {
 		n := pl.ix.Nodes.Vals[i]
 		if pl.ix.Maintained(n, sh.Resv) {
-			return record.Reason{Code: record.ReqNodeNotAvail, Text: "ReqNodeNotAvail, Reserved for maintenance"}
+			return reason.Reason{Code: reason.ReqNodeNotAvail, Text: "ReqNodeNotAvail, Reserved for maintenance"}
 		}
 		if n.Rec.State != record.NodeUsable {
 			gone = append(gone, n.Rec.Name)
 		}
 	}
 	if len(gone) > 0 {
-		return record.Reason{Code: record.ReqNodeNotAvail, Text: "ReqNodeNotAvail, UnavailableNodes:" + hostlist.Fold(gone)}
+		return reason.Reason{Code: reason.ReqNodeNotAvail, Text: "ReqNodeNotAvail, UnavailableNodes:" + hostlist.Fold(gone)}
 	}
 	for i := range sh.Alts {
 		if sh.enough(&sh.Alts[i], func(n *node.Node) bool { return n.Rec.State == record.NodeUsable }) {
-			return record.Reason{Code: record.ReqNodeNotAvail, Text: "ReqNodeNotAvail, Reserved for maintenance"}
+			return reason.Reason{Code: reason.ReqNodeNotAvail, Text: "ReqNodeNotAvail, Reserved for maintenance"}
 		}
 	}
-	return record.Reason{Code: record.WaitResources, Text: nodesGone}
+	return reason.Reason{Code: reason.Resources, Text: nodesGone}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/fit"
 	"github.com/sluice-hpc/sluice/sched/index"
 	"github.com/sluice-hpc/sluice/sched/node"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
@@ -20,7 +21,7 @@ type Shape struct {
 	Resv    *node.Reservation
 	Demand  sizing.Demand
 	Bulk    bulk
-	fault   record.Reason // why it can never start, whatever is free; Code "" when it may
+	fault   reason.Reason // why it can never start, whatever is free; Code "" when it may
 	Alts    []Candidates
 	Lic     []int64 // licenses, in the dimensions of index.Licenses
 	depth   int64   // jobs that may share one CPU
@@ -127,7 +128,7 @@ func (pl *Placer) newShape(key shapeKey, req *record.Request, part *index.Partit
 	sh.Lic = pl.ix.Licenses.Need(req)
 	con, err := fit.ParseConstraint(req.Features)
 	if err != nil || sh.Demand.Short {
-		sh.fault = record.Reason{Code: record.BadConstraints}
+		sh.fault = reason.Reason{Code: reason.BadConstraints}
 		return sh
 	}
 	for _, alt := range con.Alternatives {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/sched/index"
 	"github.com/sluice-hpc/sluice/sched/node"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
@@ -21,7 +22,7 @@ type Class struct {
 	Root    *Entry        // the queue
 	size    int           // number of jobs, including arrived
 	arrived []*Entry      // to be planted together, during a mass arrival
-	Uniform record.Reason // the reason that most records have
+	Uniform reason.Reason // the reason that most records have
 
 	at    int    // in the family's heap; -1: not in it
 	head  *Entry // its first job when it was put there
@@ -32,7 +33,7 @@ type Class struct {
 }
 
 // addToClasses adds the job to the class of each of its partitions.
-func (q *Queue) addToClasses(j *Job) record.Reason {
+func (q *Queue) addToClasses(j *Job) reason.Reason {
 	q.prioritise(j)
 	req := q.pl.Intern(q.requestOf(j))
 	resv, why := q.ix.Reservations.Of(j.Rec)
@@ -51,13 +52,13 @@ func (q *Queue) addToClasses(j *Job) record.Reason {
 		}
 	}
 	if len(j.Entries) == 0 {
-		return record.Reason{Code: record.WaitPartitionDown}
+		return reason.Reason{Code: reason.PartitionDown}
 	}
 	if len(j.Entries) > 1 {
 		q.multi[j] = struct{}{}
 	}
 	j.choosePrimary(q)
-	return record.Reason{}
+	return reason.Reason{}
 }
 
 // enterPart adds the job to its class in a partition and reservation.
@@ -114,11 +115,11 @@ func (j *Job) choosePrimary(q *Queue) {
 }
 
 // lasting ranks faults: none, temporary, permanent.
-func lasting(fault record.Code) int {
+func lasting(fault reason.Code) int {
 	switch fault {
 	case "":
 		return 0
-	case record.BadConstraints, record.PartitionTimeLimit, record.PartitionNodeLimit, record.PartitionConfig, record.MaxMemPerLimit:
+	case reason.BadConstraints, reason.PartitionTimeLimit, reason.PartitionNodeLimit, reason.PartitionConfig, reason.MaxMemPerLimit:
 		return 2
 	}
 	return 1
@@ -145,7 +146,7 @@ func (q *Queue) classOf(e *Entry, req int32, part *index.Partition, resv *node.R
 			Shape:   key.shape,
 			Part:    part,
 			classes: map[string]*Class{},
-			said:    record.Reason{Code: record.WaitPriority},
+			said:    reason.Reason{Code: reason.Priority},
 			Counts:  sizing.Count(key.shape.Request),
 			Share:   q.cluster.Share(key.shape.Request),
 		}
@@ -260,7 +261,7 @@ func (q *Queue) takeFromAside(j *Job) {
 }
 
 // SetUniform changes the reason of a class.
-func (q *Queue) SetUniform(c *Class, r record.Reason) {
+func (q *Queue) SetUniform(c *Class, r reason.Reason) {
 	if c.Uniform == r {
 		return
 	}
@@ -273,7 +274,7 @@ func (f *Family) Attracted() bool { return f.Shape.Resv != nil && f.Shape.Reques
 
 // FaultOf returns the reason why no job of the family can start, whatever is free. It holds for an epoch: until a node's state, a partition
 // or a reservation changes.
-func (q *Queue) FaultOf(f *Family) record.Reason {
+func (q *Queue) FaultOf(f *Family) reason.Reason {
 	if f.faultN != q.ix.Epoch {
 		f.faultN = q.ix.Epoch
 		f.fault = q.pl.Fault(f.Shape, f.key.over)
@@ -283,16 +284,16 @@ func (q *Queue) FaultOf(f *Family) record.Reason {
 
 // AwayFor returns the reason of a job of least seconds that cannot start now because of others' reservations, regardless of running jobs;
 // an empty one when there is none.
-func (q *Queue) AwayFor(f *Family, least int64) record.Reason {
+func (q *Queue) AwayFor(f *Family, least int64) reason.Reason {
 	if len(q.ix.Reservations) == 0 {
-		return record.Reason{}
+		return reason.Reason{}
 	}
 	if f.awayN != q.ix.Epoch {
 		f.awayN = q.ix.Epoch
 		f.AwayFrom, f.away = q.pl.KeptAway(f.Shape)
 	}
 	if record.Add(q.ix.Now, least) <= f.AwayFrom {
-		return record.Reason{}
+		return reason.Reason{}
 	}
 	return f.away
 }

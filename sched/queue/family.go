@@ -5,7 +5,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/sched/index"
 	"github.com/sluice-hpc/sluice/sched/placement"
-	"github.com/sluice-hpc/sluice/sched/record"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/sizing"
 )
 
@@ -16,26 +16,26 @@ type Family struct {
 	key    familyKey
 	Shape  *placement.Shape
 	Part   *index.Partition
-	fault  record.Reason
+	fault  reason.Reason
 	faultN uint64 // the epoch of fault
 
 	classes map[string]*Class // by who
 	first   []*Class          // classes that no limit holds, as a heap by their first job
 	stale   bool              // the heap has to be rebuilt
-	said    record.Reason     // the reason of classes that no pass has looked at
+	said    reason.Reason     // the reason of classes that no pass has looked at
 	Counts  sizing.Counts     // the resources of a job
 	Share   int64             // of the cluster, in 2^-16, for the resource of which a job takes most
 
 	awayN    uint64 // the epoch of the next two: see AwayFor
 	AwayFrom int64
-	away     record.Reason
+	away     reason.Reason
 	Longest  int64 // longest limit of a job of the family so far
 
 	// of the current pass
 	Pass   uint64
 	Beaten bool          // nothing of it fits any more
 	Tested int           // number of started jobs when the family last fitted, plus one
-	Wait   record.Reason // set if it is not Priority
+	Wait   reason.Reason // set if it is not Priority
 }
 
 type familyKey struct {
@@ -155,11 +155,11 @@ func (f *Family) remake() {
 }
 
 // Standing returns the reason of the jobs of c while no pass looks at them.
-func (q *Queue) Standing(c *Class) record.Reason {
-	if c.lacking > 0 && c.said.Code == record.WaitPriority {
+func (q *Queue) Standing(c *Class) reason.Reason {
+	if c.lacking > 0 && c.said.Code == reason.Priority {
 		for _, i := range c.limits {
 			if q.lacks(c.Family, i) {
-				return record.Reason{Code: q.limits[i].Reason}
+				return reason.Reason{Code: q.limits[i].Reason}
 			}
 		}
 	}
@@ -167,7 +167,7 @@ func (q *Queue) Standing(c *Class) record.Reason {
 }
 
 // Say changes the reason of the classes of a family that the current pass has not looked at.
-func (q *Queue) Say(f *Family, r record.Reason, pass uint64) {
+func (q *Queue) Say(f *Family, r reason.Reason, pass uint64) {
 	if f.said == r {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/index"
 	"github.com/sluice-hpc/sluice/sched/placement"
 	"github.com/sluice-hpc/sluice/sched/priority"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
@@ -90,7 +91,7 @@ type Job struct {
 	Priority uint32
 	Rank     uint32 // rises with the priority: candidates of the same rank may be reordered
 	Entries  []*Entry
-	Wait     record.Reason // why it is kept aside; Code "" when it is in the queue
+	Wait     reason.Reason // why it is kept aside; Code "" when it is in the queue
 	when     int64         // when that may change with time; Forever: never
 
 	// of the current pass
@@ -140,31 +141,31 @@ func compareJobs(a, b *Job) int {
 }
 
 // waitOf returns the reason why a job is kept aside.
-func (q *Queue) waitOf(j *record.Job) (record.Reason, int64) {
+func (q *Queue) waitOf(j *record.Job) (reason.Reason, int64) {
 	switch {
 	case j.Hold != record.NotHeld:
 		return holdReason(j), record.Forever
 	case j.Dependency == record.DependencyNever:
-		return record.Reason{Code: record.DependencyNeverSatisfied}, record.Forever
+		return reason.Reason{Code: reason.DependencyNeverSatisfied}, record.Forever
 	case j.Dependency == record.DependencyWaits:
-		return record.Reason{Code: record.WaitDependency}, record.Forever
+		return reason.Reason{Code: reason.Dependency}, record.Forever
 	case j.Begin > q.ix.Now || j.Eligible > q.ix.Now:
-		return record.Reason{Code: record.BeginTime}, max(j.Begin, j.Eligible)
+		return reason.Reason{Code: reason.BeginTime}, max(j.Begin, j.Eligible)
 	case j.Array != nil && j.Array.Limit > 0 && j.Array.Active >= j.Array.Limit:
-		return record.Reason{Code: record.JobArrayTaskLimit}, record.Forever
+		return reason.Reason{Code: reason.JobArrayTaskLimit}, record.Forever
 	}
-	return record.Reason{}, record.Forever
+	return reason.Reason{}, record.Forever
 }
 
-func holdReason(j *record.Job) record.Reason {
-	code := record.JobHeldUser
+func holdReason(j *record.Job) reason.Reason {
+	code := reason.JobHeldUser
 	switch j.Hold {
 	case record.HeldAdmin:
-		code = record.JobHeldAdmin
+		code = reason.JobHeldAdmin
 	case record.HeldRequeue:
-		code = record.JobHoldMaxRequeue
+		code = reason.JobHoldMaxRequeue
 	}
-	return record.Reason{Code: code, Text: j.HoldReason}
+	return reason.Reason{Code: code, Text: j.HoldReason}
 }
 
 func (q *Queue) addJob(rec *record.Job) *Job {

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"strings"
+
+	"github.com/sluice-hpc/sluice/sched/reason"
 )
 
 // Hold says who holds a job.
@@ -60,7 +62,7 @@ type Job struct {
 	Limits       []int32   // its limits: indexes in Snapshot.Limits
 	PartLimits   [][]int32 // its limits in each of Partitions, where they differ; Limits is nil then
 
-	Reason Reason // the caller's recorded reason; plans list only differences
+	Reason reason.Reason // the caller's recorded reason; plans list only differences
 	// Promised: a plan has promised the job a start as the first waiting job (Reserve.First). It is not delayed again.
 	Promised bool
 }
@@ -217,7 +219,7 @@ type Limit struct {
 	// What is the limited quantity: a trackable resource ("cpu", "mem" in MiB, "node", "billing", "gres/gpu", "gres/gpu:a100"), LimitJobs,
 	// LimitWall, LimitShare, or LimitMins, LimitSpent, LimitEach or LimitLeast followed by a resource.
 	What   string
-	Reason Code // "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", …
+	Reason reason.Code // "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", …
 	// For LimitMins: factors for the amount that a job needs in order to start, and the amount that it takes.
 	Need, Use Factor
 	// Back is the distance to an earlier entry of the same limit, for jobs with another factor: amounts taken here are taken there. 0:

@@ -1,5 +1,7 @@
 package record
 
+import "github.com/sluice-hpc/sluice/sched/reason"
+
 // Forever is the time that never comes: the end of a job without a limit.
 const Forever = int64(1) << 60
 
@@ -103,7 +105,7 @@ type Reserve struct {
 // JobReason is the reason of a waiting job.
 type JobReason struct {
 	ID uint32
-	Reason
+	reason.Reason
 }
 
 // Add returns t+d, at most Forever.

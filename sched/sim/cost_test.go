@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/sched"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
@@ -85,7 +86,7 @@ func (c *cost) submit() {
 	c.in.Pending = append(
 		c.in.Pending,
 		&record.Job{ID: c.next, Request: c.kinds[k].Request, LimitS: int64(1+k%48) * 1800, PredictedS: int64(1+k%48) * 600,
-			Submit: c.in.Now, Partitions: allPartition, User: "u", Reason: record.Reason{Code: record.WaitPriority}},
+			Submit: c.in.Now, Partitions: allPartition, User: "u", Reason: reason.Reason{Code: reason.Priority}},
 	)
 }
 

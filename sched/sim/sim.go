@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/sched"
 	"github.com/sluice-hpc/sluice/sched/predict"
+	"github.com/sluice-hpc/sluice/sched/reason"
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
@@ -274,7 +275,7 @@ func (w *world) submit(now int64) int {
 			Submit:     j.Submit,
 			LimitS:     j.RequestS,
 			PredictedS: w.past.Predict(j.User, j.Name),
-			Reason:     record.Reason{Code: record.WaitPriority},
+			Reason:     reason.Reason{Code: reason.Priority},
 		}
 		if w.opts.Exact {
 			rec.LimitS, rec.PredictedS = j.RunS, j.RunS

@@ -4,12 +4,13 @@ package about
 
 import (
 	"github.com/sluice-hpc/sluice/client/command"
-	"github.com/sluice-hpc/sluice/client/opt"
+	"github.com/sluice-hpc/sluice/client/joboptions"
 )
 
 // Usage is the short help.
 func Usage() string {
-	return opt.Usage(opt.Srun, "srun", []string{"[-N nnodes]", "[-n ntasks]", "[-i in]", "[-o out]", "[-e err]", "[-c ncpus]", "[-r n]",
+	return joboptions.Usage(joboptions.Srun, "srun", []string{
+		"[-N nnodes]", "[-n ntasks]", "[-i in]", "[-o out]", "[-e err]", "[-c ncpus]", "[-r n]",
 		"[-p partition]", "[-t minutes]", "[-D path]", "[-I[seconds]]", "[-K]", "[-l]", "[-u]", "[-O]", "[-m dist]", "[-J jobname]",
 		"[-w hosts...]", "[-x hosts...]", "[-C list]", "[-W sec]", "[-Q]", "[-v]"},
 		"executable [args...]")
@@ -22,7 +23,7 @@ func Page() command.Page {
 		About: `Runs a command as tasks: inside an allocation (in a batch script, in the shell of salloc, with --jobid) as a step of that
 job, otherwise as a job of its own. Tasks get standard input, and their output is printed here. The exit code is the
 highest of the tasks'. Environment variables can set options.`,
-		Options: command.JobOptions(opt.Srun),
+		Options: command.JobOptions(joboptions.Srun),
 		Examples: `  srun hostname                                a job of one task
   srun -N2 --ntasks-per-node=4 -l ./prog       eight tasks on two nodes, output lines with labels
   srun --gres=gpu:1 -t 2:00:00 --pty bash      a shell on a GPU

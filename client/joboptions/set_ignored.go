@@ -1,6 +1,7 @@
-package opt
+package joboptions
 
 import (
+	"github.com/sluice-hpc/sluice/client/opt"
 	"slices"
 	"strings"
 )
@@ -15,7 +16,7 @@ func checkIgnored(option, value string) error {
 				kind, count = "task", word
 			}
 			if !slices.Contains([]string{"task", "energy", "network", "filesystem"}, strings.ToLower(kind)) || !digits(count) {
-				return &ValueError{Lines: []string{"Invalid --acctg-freq specification: " + quoted(value)}, Exit: 255}
+				return &opt.ValueError{Lines: []string{"Invalid --acctg-freq specification: " + opt.Quoted(value)}, Exit: 255}
 			}
 		}
 	case "cpu-freq":
@@ -24,7 +25,7 @@ func checkIgnored(option, value string) error {
 		}
 		for _, word := range strings.FieldsFunc(value, func(c rune) bool { return c == '-' || c == ':' }) {
 			if !digits(word) && !slices.Contains(frequencies, strings.ToLower(word)) {
-				return &ValueError{Lines: []string{`unrecognized --cpu-freq argument "` + quoted(word) + `"`,
+				return &opt.ValueError{Lines: []string{`unrecognized --cpu-freq argument "` + opt.Quoted(word) + `"`,
 					"Invalid --cpu-freq argument"}, Exit: 255}
 			}
 		}
@@ -32,7 +33,7 @@ func checkIgnored(option, value string) error {
 		for _, word := range strings.Split(value, ",") {
 			kind, _, _ := strings.Cut(word, ":")
 			if !slices.Contains(bindings, strings.ToLower(kind)) && !digits(kind) && !strings.HasPrefix(kind, "0x") {
-				return &ValueError{Lines: []string{`unrecognized --mem-bind argument "` + quoted(word) + `"`}, Exit: 255}
+				return &opt.ValueError{Lines: []string{`unrecognized --mem-bind argument "` + opt.Quoted(word) + `"`}, Exit: 255}
 			}
 		}
 	}

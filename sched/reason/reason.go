@@ -1,4 +1,6 @@
-package record
+// Package reason has the reasons for which a job waits, as squeue shows them. The scheduler chooses among them in sched/pass and
+// sched/placement, ctld/limit for limits of accounts and QOS; proto/sluice/v1/lifecycle.go has those that name holds.
+package reason
 
 // Reason is a Slurm reason and squeue's text for it.
 type Reason struct {
@@ -20,25 +22,25 @@ type Code string
 // Reasons, as squeue(1) names them. "" and None mean that there is no reason yet.
 const (
 	None                     Code = "None"
-	WaitPriority             Code = "Priority"
-	WaitResources            Code = "Resources"
-	WaitDependency           Code = "Dependency"
+	Priority                 Code = "Priority"
+	Resources                Code = "Resources"
+	Dependency               Code = "Dependency"
 	DependencyNeverSatisfied Code = "DependencyNeverSatisfied"
 	BeginTime                Code = "BeginTime"
 	JobHeldUser              Code = "JobHeldUser"
 	JobHeldAdmin             Code = "JobHeldAdmin"
 	JobHoldMaxRequeue        Code = "JobHoldMaxRequeue"
 	JobArrayTaskLimit        Code = "JobArrayTaskLimit"
-	WaitPartitionDown        Code = "PartitionDown"
-	WaitPartitionInactive    Code = "PartitionInactive"
+	PartitionDown            Code = "PartitionDown"
+	PartitionInactive        Code = "PartitionInactive"
 	PartitionNodeLimit       Code = "PartitionNodeLimit"
 	PartitionConfig          Code = "PartitionConfig"
 	MaxMemPerLimit           Code = "MaxMemPerLimit"
 	PartitionTimeLimit       Code = "PartitionTimeLimit"
 	ReqNodeNotAvail          Code = "ReqNodeNotAvail"
-	WaitReservation          Code = "Reservation"
+	Reservation              Code = "Reservation"
 	ReservationDeleted       Code = "ReservationDeleted"
 	BadConstraints           Code = "BadConstraints"
-	WaitLicenses             Code = "Licenses"
+	Licenses                 Code = "Licenses"
 	DeadLine                 Code = "DeadLine"
 )

@@ -1,7 +1,8 @@
-package opt
+package joboptions
 
 import (
 	"fmt"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"math"
 	"strings"
 
@@ -69,7 +70,7 @@ func (r *Request) checkGPUs() error {
 
 // badGPUs returns Slurm's two-line error.
 func badGPUs(hint, format string, args ...any) error {
-	return &ValueError{Lines: []string{fmt.Sprintf(format, args...), msg.CodeInvalidGres.Phrase()}, Exit: 1,
+	return &opt.ValueError{Lines: []string{fmt.Sprintf(format, args...), msg.CodeInvalidGres.Phrase()}, Exit: 1,
 		Hint: msg.Singular(hint)}
 }
 
@@ -105,7 +106,7 @@ func (r *Request) checkGPUTypes() error {
 		}
 	}
 	if with && without {
-		return &ValueError{Lines: []string{mixedTypesWords}, Exit: 1, Hint: "name the type in all of them or in none"}
+		return &opt.ValueError{Lines: []string{mixedTypesWords}, Exit: 1, Hint: "name the type in all of them or in none"}
 	}
 	return nil
 }

@@ -1,8 +1,9 @@
-package opt
+package joboptions
 
 import (
 	"errors"
 	"fmt"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/msg"
@@ -57,8 +58,8 @@ func invalidMoment(option, value string, err error) error {
 	if errors.As(err, &m) {
 		pos = m.Pos
 	}
-	e := invalid(option, value, err).(*ValueError)
-	e.Plain = []string{fmt.Sprintf("Invalid time specification (pos=%d): %s", pos, quoted(value))}
+	e := invalid(option, value, err).(*opt.ValueError)
+	e.Plain = []string{fmt.Sprintf("Invalid time specification (pos=%d): %s", pos, opt.Quoted(value))}
 	return e
 }
 

@@ -1,7 +1,8 @@
-package opt
+package joboptions
 
 import (
 	"fmt"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"strconv"
 	"strings"
 
@@ -111,12 +112,12 @@ func nodeCounts(value string) (low, high uint32, set string, err error) {
 			return 0, 0, "", notANodeCount(value)
 		}
 		if b < a {
-			return 0, 0, "", &ValueError{Lines: []string{fmt.Sprintf("Maximum node count %d is less than minimum node count %d", b, a)},
-				Exit: 255, Hint: fmt.Sprintf("--nodes=%s: write the smaller number first", quoted(value))}
+			return 0, 0, "", &opt.ValueError{Lines: []string{fmt.Sprintf("Maximum node count %d is less than minimum node count %d", b, a)},
+				Exit: 255, Hint: fmt.Sprintf("--nodes=%s: write the smaller number first", opt.Quoted(value))}
 		}
 		if a == 0 {
-			return 0, 0, "", &ValueError{Lines: []string{refusedJob + "Node count specification invalid"},
-				Exit: 1, Hint: fmt.Sprintf("--nodes=%s: a job needs at least one node", quoted(value))}
+			return 0, 0, "", &opt.ValueError{Lines: []string{refusedJob + "Node count specification invalid"},
+				Exit: 1, Hint: fmt.Sprintf("--nodes=%s: a job needs at least one node", opt.Quoted(value))}
 		}
 		if low == 0 || a < low {
 			low = a
@@ -130,7 +131,7 @@ func nodeCounts(value string) (low, high uint32, set string, err error) {
 }
 
 func notANodeCount(value string) error {
-	return &ValueError{Lines: []string{fmt.Sprintf("\"%s\" is not a valid node count", quoted(value))}, Exit: 255,
+	return &opt.ValueError{Lines: []string{fmt.Sprintf("\"%s\" is not a valid node count", opt.Quoted(value))}, Exit: 255,
 		Hint: "expected a number or a range: 2, 2-4, 2,4,8, 4-16:4"}
 }
 
@@ -166,8 +167,8 @@ func (r *Request) hosts(option, value string) (string, error) {
 }
 
 func badHosts(option, value string, err error) error {
-	return &ValueError{Lines: []string{refusedJob + "Invalid node name specified"}, Exit: 1,
-		Hint: fmt.Sprintf("--%s=%s: %v", option, quoted(value), err)}
+	return &opt.ValueError{Lines: []string{refusedJob + "Invalid node name specified"}, Exit: 1,
+		Hint: fmt.Sprintf("--%s=%s: %v", option, opt.Quoted(value), err)}
 }
 
 // mostHostFileBytes bounds the file of --nodefile: 65,536 names of 64 bytes.
@@ -180,12 +181,12 @@ func (r *Request) hostFile(option, path string) (string, error) {
 		if i := strings.LastIndex(why, ": "); i >= 0 && i+2 < len(why) {
 			why = strings.ToUpper(why[i+2:i+3]) + why[i+3:]
 		}
-		return "", &ValueError{Lines: []string{"slurm_allocate_resources error opening file " + quoted(path) + ", " + why,
+		return "", &opt.ValueError{Lines: []string{"slurm_allocate_resources error opening file " + opt.Quoted(path) + ", " + why,
 			"Invalid --" + option + " node file"}, Exit: 255}
 	}
 	if len(data) > mostHostFileBytes {
-		return "", &ValueError{Lines: []string{"Invalid --" + option + " node file"}, Exit: 255,
-			Hint: fmt.Sprintf("%s has %d bytes, the limit is %d", quoted(path), len(data), mostHostFileBytes)}
+		return "", &opt.ValueError{Lines: []string{"Invalid --" + option + " node file"}, Exit: 255,
+			Hint: fmt.Sprintf("%s has %d bytes, the limit is %d", opt.Quoted(path), len(data), mostHostFileBytes)}
 	}
 	list := strings.Join(strings.Fields(string(data)), ",")
 	if _, err := hostlist.Count(list); err != nil {
@@ -227,7 +228,8 @@ func setNodeInfo(r *Request, value string, _ bool) error {
 		low, _, _ := strings.Cut(part, "-")
 		n, err := strconv.ParseUint(low, 10, 31)
 		if err != nil || n == 0 {
-			return &ValueError{Lines: []string{fmt.Sprintf("Invalid numeric value \"%s\" for %s.", quoted(part), places[i].name)}, Exit: 1,
+			return &opt.ValueError{Lines: []string{fmt.Sprintf("Invalid numeric value \"%s\" for %s.", opt.Quoted(part), places[i].name)},
+				Exit: 1,
 				Hint: "expected a number from 1, or *"}
 		}
 		*places[i].field = uint32(n)
@@ -277,6 +279,6 @@ func setDependency(r *Request, value string, _ bool) error {
 
 // refusedAs rejects a value with the phrase that the controller would use.
 func refusedAs(phrase, option, value string, err error) error {
-	return &ValueError{Lines: []string{refusedJob + phrase}, Exit: 1,
-		Hint: fmt.Sprintf("--%s=%s: %v", option, quoted(value), err)}
+	return &opt.ValueError{Lines: []string{refusedJob + phrase}, Exit: 1,
+		Hint: fmt.Sprintf("--%s=%s: %v", option, opt.Quoted(value), err)}
 }

@@ -1,4 +1,4 @@
-package opt
+package joboptions
 
 // HintHelp is the output of --hint=help.
 const HintHelp = `Application hint options:

@@ -1,7 +1,8 @@
-package opt
+package joboptions
 
 import (
 	"fmt"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +24,7 @@ func setDistribution(r *Request, value string, _ bool) error {
 	ok := packed == (pack == "pack" || pack == "nopack")
 	if size, plane := strings.CutPrefix(head, "plane"); plane {
 		if n, err := strconv.ParseUint(strings.TrimPrefix(size, "="), 10, 16); err != nil || n == 0 || packed {
-			e := invalid("distribution", value, "plane=n takes a number from 1").(*ValueError)
+			e := invalid("distribution", value, "plane=n takes a number from 1").(*opt.ValueError)
 			e.Lines = append([]string{"Invalid plane size or size not specified"}, e.Lines...)
 			return e
 		}
@@ -64,7 +65,7 @@ func (r *Request) checkArbitrary() error {
 		return nil
 	}
 	if s.ReqNodes == "" && r.hostfile == "" {
-		return &ValueError{Lines: []string{"With Arbitrary distribution you need to specify a nodelist or hostfile with the -w option"},
+		return &opt.ValueError{Lines: []string{"With Arbitrary distribution you need to specify a nodelist or hostfile with the -w option"},
 			Exit: 1, Hint: "name the nodes with --nodelist, or a file with their names in SLURM_HOSTFILE"}
 	}
 	if s.ReqNodes == "" {
@@ -82,14 +83,14 @@ func (r *Request) checkArbitrary() error {
 // useHostfile reads the nodes of SLURM_HOSTFILE: one per task, or NODE*TASKS.
 func (r *Request) useHostfile() error {
 	refuse := func(words, hint string) error {
-		return &ValueError{Lines: []string{words, "Failure getting NodeNames from hostfile"}, Exit: 1, Hint: hint}
+		return &opt.ValueError{Lines: []string{words, "Failure getting NodeNames from hostfile"}, Exit: 1, Hint: hint}
 	}
 	path := r.hostfile
 	if !strings.Contains(path, "/") {
 		path = "./" + path
 	}
 	list, err := r.hostFile("nodelist", path)
-	if e, ok := err.(*ValueError); ok && e.Hint == "" { // it cannot be opened
+	if e, ok := err.(*opt.ValueError); ok && e.Hint == "" { // it cannot be opened
 		return refuse(e.Lines[0], "SLURM_HOSTFILE names it")
 	}
 	if err != nil {
@@ -103,13 +104,13 @@ func (r *Request) useHostfile() error {
 			n, err = strconv.ParseUint(times, 10, 31)
 		}
 		if err != nil {
-			return refuse("Invalid hostfile "+quoted(r.hostfile), fmt.Sprintf("%q is not NODE or NODE*TASKS", quoted(word)))
+			return refuse("Invalid hostfile "+opt.Quoted(r.hostfile), fmt.Sprintf("%q is not NODE or NODE*TASKS", opt.Quoted(word)))
 		}
 		names, tasks = append(names, name), tasks+n
 	}
 	if uint64(r.Spec.NumTasks) > tasks {
 		return refuse("Too few NodeNames in Slurm Hostfile",
-			msg.Singular(fmt.Sprintf("%s has nodes for %d tasks, the job has %d", quoted(r.hostfile), tasks, r.Spec.NumTasks)))
+			msg.Singular(fmt.Sprintf("%s has nodes for %d tasks, the job has %d", opt.Quoted(r.hostfile), tasks, r.Spec.NumTasks)))
 	}
 	r.Spec.ReqNodes = strings.Join(names, ",")
 	return nil

@@ -1,7 +1,8 @@
-package opt
+package joboptions
 
 import (
 	"errors"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"os"
 	"reflect"
 	"strings"
@@ -17,7 +18,7 @@ func containerOf(cmd Commands, variables map[string]string, args ...string) (*ms
 	if err := r.FromEnvironment(func(name string) (string, bool) { v, ok := variables[name]; return v, ok }); err != nil {
 		return nil, err
 	}
-	hits, _, err := Scan(Names(cmd), args, false)
+	hits, _, err := opt.Scan(Names(cmd), args, false)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +75,7 @@ func TestContainerOptionsRefused(t *testing.T) {
 		"--container-remap-root --container-workdir=/": "container options require a container",
 	} {
 		_, err := containerOf(Srun, nil, strings.Fields(args)...)
-		var v *ValueError
+		var v *opt.ValueError
 		if !errors.As(err, &v) || !strings.HasPrefix(v.Error(), want) || v.Exit != 1 {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}

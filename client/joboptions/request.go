@@ -1,7 +1,8 @@
-package opt
+package joboptions
 
 import (
 	"errors"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"strconv"
 	"strings"
 	"time"
@@ -99,25 +100,25 @@ func (r *Request) Settings(each func(name, value string)) {
 		if name == "verbose" {
 			value = strconv.Itoa(r.Verbose)
 		}
-		each(name, quoted(value))
+		each(name, opt.Quoted(value))
 	}
 }
 
 // Names returns the rows of a command, for Scan. Index i of a hit belongs to Row(i) of the same command.
-func Names(cmd Commands) []Name {
-	names := make([]Name, 0, len(Options))
+func Names(cmd Commands) []opt.Name {
+	names := make([]opt.Name, 0, len(Options))
 	for i := range Options {
 		if Options[i].Cmds&cmd != 0 {
 			names = append(names, Options[i].Name)
 		} else {
-			names = append(names, Name{})
+			names = append(names, opt.Name{})
 		}
 	}
 	return names
 }
 
 // Apply applies one hit to the request.
-func (r *Request) Apply(source Source, hit Hit) error {
+func (r *Request) Apply(source Source, hit opt.Hit) error {
 	o := &Options[hit.Index]
 	if source == Script && o.commandOnly() {
 		return nil // sbatch ignores it in a script
@@ -125,8 +126,8 @@ func (r *Request) Apply(source Source, hit Hit) error {
 	if err := r.exclude(source, o); err != nil {
 		return err
 	}
-	r.from[o.canonical()], r.applying = source, source
-	r.order = append(r.order, setting{o.canonical(), hit.Value})
+	r.from[o.Canonical()], r.applying = source, source
+	r.order = append(r.order, setting{o.Canonical(), hit.Value})
 	return r.inWords(o.apply(r, hit.Value, hit.Given))
 }
 
@@ -144,7 +145,7 @@ func (r *Request) inWords(err error) error {
 	default:
 		return err
 	}
-	var v *ValueError
+	var v *opt.ValueError
 	if errors.As(err, &v) {
 		for i, line := range v.Lines {
 			if why, ok := strings.CutPrefix(line, refusedJob); ok {
@@ -230,10 +231,10 @@ func (r *Request) FromEnvironment(lookup func(string) (string, bool)) error {
 			continue
 		}
 		value, variable, ok := o.lookup(r.cmd, lookup)
-		if !ok || (o.Arg == NoArg && !truth(value)) {
+		if !ok || (o.Arg == opt.NoArg && !truth(value)) {
 			continue
 		}
-		if err := r.Apply(Environment, Hit{Index: i, Value: value, Given: o.Arg == Required || value != ""}); err != nil {
+		if err := r.Apply(Environment, opt.Hit{Index: i, Value: value, Given: o.Arg == opt.Required || value != ""}); err != nil {
 			return At(err, "from the variable "+variable)
 		}
 	}
@@ -270,9 +271,9 @@ func (o *Option) lookup(cmd Commands, lookup func(string) (string, bool)) (value
 // At adds the position of an option to an error.
 func At(err error, where string) error {
 	switch e := err.(type) {
-	case *ValueError:
+	case *opt.ValueError:
 		e.Hint = strings.TrimPrefix(e.Hint+" ("+where+")", " ")
-	case *UsageError:
+	case *opt.UsageError:
 		e.Hint = strings.TrimPrefix(e.Hint+" ("+where+")", " ")
 	}
 	return err

@@ -1,8 +1,9 @@
-package opt
+package joboptions
 
 import (
 	"errors"
 	"fmt"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"strconv"
 	"strings"
 
@@ -23,7 +24,8 @@ func setGres(r *Request, value string, _ bool) error {
 		return mixed
 	}
 	if err != nil {
-		return &ValueError{Lines: []string{msg.CodeInvalidGres.Phrase()}, Exit: 1, Hint: fmt.Sprintf("--gres=%s: %v", quoted(value), err)}
+		return &opt.ValueError{Lines: []string{msg.CodeInvalidGres.Phrase()}, Exit: 1,
+			Hint: fmt.Sprintf("--gres=%s: %v", opt.Quoted(value), err)}
 	}
 	r.gres = tres.FormatGres(list, tresPrefix)
 	return nil
@@ -35,7 +37,7 @@ func mixedTypes(option, value string, err error) error {
 	if !errors.As(err, &mixed) {
 		return nil
 	}
-	return &ValueError{Lines: []string{mixedTypesWords}, Exit: 1, Hint: fmt.Sprintf("--%s=%s: %v", option, quoted(value), err)}
+	return &opt.ValueError{Lines: []string{mixedTypesWords}, Exit: 1, Hint: fmt.Sprintf("--%s=%s: %v", option, opt.Quoted(value), err)}
 }
 
 func gpus(option, value string) (string, error) {
@@ -128,7 +130,7 @@ func setGPUBind(r *Request, value string, _ bool) error {
 		ok, why = bindList(arg, 16)
 	}
 	if !ok {
-		return &ValueError{Lines: append(why, "Invalid --gpu-bind argument: gpu:"+quoted(value)), Exit: 255,
+		return &opt.ValueError{Lines: append(why, "Invalid --gpu-bind argument: gpu:"+opt.Quoted(value)), Exit: 255,
 			Hint: "expected [verbose,] and one of none, closest, single:n, per_task:n, map_gpu:list, mask_gpu:list"}
 	}
 	r.Spec.TresBind = "gres/gpu:" + value
@@ -149,7 +151,7 @@ func setTresBind(r *Request, value string, given bool) error {
 		kind = "verbose," + how
 	}
 	if !ok || setGPUBind(r, kind, given) != nil {
-		return &ValueError{Lines: []string{"Invalid --tres-bind argument: " + quoted(value)}, Exit: 255,
+		return &opt.ValueError{Lines: []string{"Invalid --tres-bind argument: " + opt.Quoted(value)}, Exit: 255,
 			Hint: "expected gres/gpu: and one of none, closest, single:n, per_task:n, map:list, mask:list"}
 	}
 	return nil
@@ -172,7 +174,7 @@ func bindList(list string, base int) (ok bool, why []string) {
 			text = number
 		}
 		if bad := strings.TrimLeft(number, "0123456789abcdef"[:base]); bad != "" {
-			why = []string{"Failed to validate " + quoted(text) + ", offending character is " + quoted(string([]rune(bad)[:1]))}
+			why = []string{"Failed to validate " + opt.Quoted(text) + ", offending character is " + opt.Quoted(string([]rune(bad)[:1]))}
 		}
 		return false, why
 	}
@@ -186,7 +188,7 @@ func setGPUFreq(r *Request, value string, _ bool) error {
 		if part == "verbose" || ((i == 0 || isMemory) && gpuLevel(level)) {
 			continue
 		}
-		return &ValueError{Lines: []string{"Invalid --gpu-freq argument: gpu:" + quoted(value)}, Exit: 255,
+		return &opt.ValueError{Lines: []string{"Invalid --gpu-freq argument: gpu:" + opt.Quoted(value)}, Exit: 255,
 			Hint: "expected low, medium, high, highm1 or MHz, then [,memory=…][,verbose]"}
 	}
 	r.Spec.TresFreq = "gpu:" + value

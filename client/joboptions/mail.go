@@ -1,4 +1,4 @@
-package opt
+package joboptions
 
 import "github.com/sluice-hpc/sluice/client/msg"
 

@@ -1,7 +1,8 @@
-package opt
+package joboptions
 
 import (
 	"fmt"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,7 +81,7 @@ func OneComponent(words []string) error {
 	if !slices.Contains(words, ":") {
 		return nil
 	}
-	return &ValueError{Lines: []string{"heterogeneous jobs are not supported"}, Exit: 1,
+	return &opt.ValueError{Lines: []string{"heterogeneous jobs are not supported"}, Exit: 1,
 		Hint: "a single : separates their components, even among the arguments of a command; submit each component as its own job"}
 }
 
@@ -90,7 +91,7 @@ func Separator(word string) bool { return word == "hetjob" || word == "packjob" 
 // setRefused rejects an option of Slurm's that this program does not have.
 func setRefused(option, why string) func(*Request, string, bool) error {
 	return func(*Request, string, bool) error {
-		return &ValueError{Lines: []string{"--" + option + " is not supported"}, Hint: why, Exit: 1}
+		return &opt.ValueError{Lines: []string{"--" + option + " is not supported"}, Hint: why, Exit: 1}
 	}
 }
 
@@ -167,7 +168,7 @@ func setCPUBind(r *Request, value string, _ bool) error {
 }
 
 func badBind(value, hint string) error {
-	return &ValueError{Plain: []string{fmt.Sprintf("srun: error: unrecognized --cpu-bind argument \"%s\"", quoted(value))},
+	return &opt.ValueError{Plain: []string{fmt.Sprintf("srun: error: unrecognized --cpu-bind argument \"%s\"", opt.Quoted(value))},
 		Lines: []string{"Failed to parse --cpu-bind= values."}, Fatal: true, Exit: 1, Hint: hint}
 }
 
@@ -191,7 +192,7 @@ func MPIType(value string) (string, error) {
 	case "pmix", "pmix_v2", "pmix_v3", "pmix_v4", "pmix_v5":
 		return "pmix", nil
 	}
-	return "", &ValueError{Lines: []string{"Invalid MPI type '" + quoted(value) + "', --mpi=list for acceptable types"}, Exit: 1,
+	return "", &opt.ValueError{Lines: []string{"Invalid MPI type '" + opt.Quoted(value) + "', --mpi=list for acceptable types"}, Exit: 1,
 		Hint: "supported types are none, pmi2 and pmix"}
 }
 
@@ -201,7 +202,7 @@ func setKillCommand(r *Request, value string, given bool) error {
 		return nil
 	}
 	if _, ok := Signal(value); !ok {
-		return &ValueError{Lines: []string{"Unable to parse signal " + quoted(value)}, Exit: 1,
+		return &opt.ValueError{Lines: []string{"Unable to parse signal " + opt.Quoted(value)}, Exit: 1,
 			Hint: "expected a name or number, as in -KTERM"}
 	}
 	r.Run.Kill = value

@@ -1,7 +1,8 @@
-package opt
+package joboptions
 
 import (
 	"fmt"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"math"
 	"slices"
 	"strings"
@@ -71,7 +72,7 @@ func joined(a, b string) string {
 
 func (r *Request) checkVerbosity() error {
 	if r.Quiet && r.Verbose > 0 {
-		return &ValueError{Lines: []string{"don't specify both --verbose (-v) and --quiet (-Q)"}, Exit: 1}
+		return &opt.ValueError{Lines: []string{"don't specify both --verbose (-v) and --quiet (-Q)"}, Exit: 1}
 	}
 	return nil
 }
@@ -98,7 +99,7 @@ func (r *Request) checkPartition() error {
 	if !r.Given("partition") || strings.Trim(r.Spec.Partition, ",") != "" {
 		return nil
 	}
-	return &ValueError{Lines: []string{"invalid partition specified: (null)", refusedJob +
+	return &opt.ValueError{Lines: []string{"invalid partition specified: (null)", refusedJob +
 		msg.CodeInvalidPartition.Phrase()}, Exit: 1,
 		Hint: "--partition has no name; omit it to use the default partition"}
 }
@@ -118,7 +119,7 @@ func (r *Request) checkNodeList() error {
 		distinct[n] = struct{}{}
 	}
 	if n := uint32(len(distinct)); n > s.MaxNodes {
-		return &ValueError{Lines: []string{fmt.Sprintf("invalid number of nodes (-N %d-%d)", n, s.MaxNodes)}, Exit: 1,
+		return &opt.ValueError{Lines: []string{fmt.Sprintf("invalid number of nodes (-N %d-%d)", n, s.MaxNodes)}, Exit: 1,
 			Hint: msg.Singular(fmt.Sprintf("--nodelist names %d nodes and --nodes allows %d", n, s.MaxNodes))}
 	}
 	return nil
@@ -148,11 +149,11 @@ func (r *Request) fewerTasks() error {
 func (r *Request) checkTimes() error {
 	s := r.Spec
 	if s.DeadlineNs != 0 && s.BeginNs > s.DeadlineNs {
-		return &ValueError{Lines: []string{"Incompatible begin and deadline time specification"}, Exit: 1,
+		return &opt.ValueError{Lines: []string{"Incompatible begin and deadline time specification"}, Exit: 1,
 			Hint: "the job would begin after its deadline"}
 	}
 	if s.TimeMinS != 0 && s.TimeLimitS != 0 && s.TimeMinS > s.TimeLimitS {
-		return &ValueError{Lines: []string{refusedJob + msg.CodeInvalidTimeMin.Phrase()}, Exit: 1,
+		return &opt.ValueError{Lines: []string{refusedJob + msg.CodeInvalidTimeMin.Phrase()}, Exit: 1,
 			Hint: "--time-min is longer than --time"}
 	}
 	return nil

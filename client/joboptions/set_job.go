@@ -1,6 +1,7 @@
-package opt
+package joboptions
 
 import (
+	"github.com/sluice-hpc/sluice/client/opt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -120,7 +121,7 @@ func setNice(r *Request, value string, given bool) error {
 		return invalidNumber("nice", value, "expected a whole number; --nice alone means 100")
 	}
 	if err != nil || n > most || n < -most {
-		return &ValueError{Lines: []string{"Invalid --nice value, out of range (+/- 2147483645)"}, Exit: 255}
+		return &opt.ValueError{Lines: []string{"Invalid --nice value, out of range (+/- 2147483645)"}, Exit: 255}
 	}
 	r.Spec.Nice = int32(n)
 	return nil
@@ -156,7 +157,7 @@ func setPriority(r *Request, value string, _ bool) error {
 		return nil
 	}
 	if n, err := strconv.ParseInt(value, 10, 64); err == nil && n < 0 {
-		return &ValueError{Lines: []string{"Priority must be >= 0"}, Exit: 255}
+		return &opt.ValueError{Lines: []string{"Priority must be >= 0"}, Exit: 255}
 	}
 	n, err := strconv.ParseUint(value, 10, 32)
 	if err != nil || n >= uint64(msg.Unlimited) {
@@ -189,7 +190,7 @@ func setProfile(r *Request, value string, _ bool) error {
 	}
 	for _, a := range asked {
 		if !slices.ContainsFunc(kinds, func(k string) bool { return strings.EqualFold(a, k) }) {
-			return &ValueError{Lines: []string{"invalid --profile=" + quoted(value) + " option"}, Exit: 255,
+			return &opt.ValueError{Lines: []string{"invalid --profile=" + opt.Quoted(value) + " option"}, Exit: 255,
 				Hint: "expected all, none, or any of energy, task, lustre, network"}
 		}
 	}
@@ -216,7 +217,7 @@ func setHint(r *Request, value string, _ bool) error {
 		return nil
 	case "compute_bound", "memory_bound", "multithread", "nomultithread":
 	default:
-		return &ValueError{Lines: []string{"unrecognized --hint argument \"" + quoted(value) + "\", see --hint=help"}, Exit: 1,
+		return &opt.ValueError{Lines: []string{"unrecognized --hint argument \"" + opt.Quoted(value) + "\", see --hint=help"}, Exit: 1,
 			Hint: "expected compute_bound, memory_bound, multithread or nomultithread"}
 	}
 	r.Spec.Hint = value
@@ -230,7 +231,8 @@ func setPropagate(r *Request, value string, given bool) error {
 	}
 	for name := range strings.SplitSeq(value, ",") {
 		if _, ok := RlimitNumber(name); !ok && name != "" && value != "ALL" && value != "NONE" {
-			return &ValueError{Lines: []string{"Bad rlimit name: " + quoted(name), "--propagate=" + quoted(value) + " is not valid."},
+			return &opt.ValueError{Lines: []string{"Bad rlimit name: " + opt.Quoted(name),
+				"--propagate=" + opt.Quoted(value) + " is not valid."},
 				Exit: 1,
 				Hint: "expected ALL or NONE, or names such as CORE,MEMLOCK,NOFILE,STACK"}
 		}

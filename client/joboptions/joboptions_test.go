@@ -1,7 +1,8 @@
-package opt
+package joboptions
 
 import (
 	"errors"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"os"
 	"reflect"
 	"strings"
@@ -18,7 +19,7 @@ var now = time.Date(2027, 3, 4, 5, 6, 7, 0, time.UTC)
 // parse runs a whole command line through the table.
 func parse(argv ...string) (*Request, []string, error) {
 	r := New(Sbatch, "/home/u", now, os.ReadFile)
-	hits, rest, err := Scan(Names(Sbatch), argv, false)
+	hits, rest, err := opt.Scan(Names(Sbatch), argv, false)
 	if err != nil {
 		return r, rest, err
 	}
@@ -31,8 +32,9 @@ func parse(argv ...string) (*Request, []string, error) {
 }
 
 func TestScan(t *testing.T) {
-	names := []Name{{Long: "alpha", Short: 'a'}, {Long: "alphabet", Short: 'b', Arg: Required}, {Long: "gamma", Short: 'g', Arg: Optional},
-		{Long: "name", Short: 'n', Arg: Required}, {Long: "namely", Arg: Required, Canon: "name"}}
+	names := []opt.Name{{Long: "alpha", Short: 'a'}, {Long: "alphabet", Short: 'b', Arg: opt.Required},
+		{Long: "gamma", Short: 'g', Arg: opt.Optional},
+		{Long: "name", Short: 'n', Arg: opt.Required}, {Long: "namely", Arg: opt.Required, Canon: "name"}}
 	for line, want := range map[string]string{
 		"-a x y":          "a= | x y",
 		"-ab1 x":          "a= b=1 | x",
@@ -55,7 +57,7 @@ func TestScan(t *testing.T) {
 		"--zeta=3":        "error unrecognized option '--zeta=3'",
 		"--gamna":         "error unrecognized option '--gamna'",
 	} {
-		hits, rest, err := Scan(names, strings.Fields(line), false)
+		hits, rest, err := opt.Scan(names, strings.Fields(line), false)
 		got := ""
 		if err != nil {
 			got = "error " + err.Error()
@@ -72,12 +74,12 @@ func TestScan(t *testing.T) {
 			t.Errorf("%s: %q, want %q", line, got, want)
 		}
 	}
-	_, rest, err := Scan(names, []string{"x", "-a", "y", "--", "-b"}, true)
+	_, rest, err := opt.Scan(names, []string{"x", "-a", "y", "--", "-b"}, true)
 	if err != nil || !reflect.DeepEqual(rest, []string{"x", "y", "-b"}) {
 		t.Errorf("permuted: %q, %v", rest, err)
 	}
-	_, _, err = Scan(names, []string{"--gamna"}, false)
-	var u *UsageError
+	_, _, err = opt.Scan(names, []string{"--gamna"}, false)
+	var u *opt.UsageError
 	if !errors.As(err, &u) || u.Hint != "did you mean --gamma?" {
 		t.Errorf("hint %+v", u)
 	}
@@ -178,7 +180,7 @@ func TestValues(t *testing.T) {
 // One of a thing is not many.
 func TestCountsOfOne(t *testing.T) {
 	_, _, err := parse("--gpus=1", "--gpus-per-task=2")
-	var v *ValueError
+	var v *opt.ValueError
 	if !errors.As(err, &v) || v.Hint != "1 GPU cannot be divided into tasks with 2 GPUs each" {
 		t.Errorf("got %v, %+v", err, v)
 	}
@@ -187,7 +189,7 @@ func TestCountsOfOne(t *testing.T) {
 // TestGPUSummary: what was not requested is left out.
 func TestGPUSummary(t *testing.T) {
 	_, _, err := parse("--gpus=2", "--gpus-per-node=4")
-	var v *ValueError
+	var v *opt.ValueError
 	if !errors.As(err, &v) || v.Hint != "requested GPUs: 2 in total, 4 on each node" {
 		t.Errorf("got %v, %+v", err, v)
 	}
@@ -203,13 +205,13 @@ func TestRefused(t *testing.T) {
 		{"--tres-bind=gres/gpu:nosuch"}, {"--tres-bind=gpu:closest"}, {"--tres-bind=gres/nic:closest"}, {"--time-min=20", "-t", "10"},
 	} {
 		_, _, err := parse(argv...)
-		var v *ValueError
+		var v *opt.ValueError
 		if !errors.As(err, &v) {
 			t.Errorf("%q: %v", argv, err)
 			continue
 		}
 		for _, l := range append(v.Lines, v.Hint) {
-			if strings.ContainsFunc(l, hidden) {
+			if strings.ContainsFunc(l, opt.Hidden) {
 				t.Errorf("%q: the message %q shows what it should not", argv, l)
 			}
 		}
@@ -219,7 +221,7 @@ func TestRefused(t *testing.T) {
 func TestSourcesOverride(t *testing.T) {
 	r := New(Sbatch, "/", now, os.ReadFile)
 	names := Names(Sbatch)
-	script, _, _ := Scan(names, strings.Fields("--mem=1G -p script -n 2 --exclusive --requeue --wrap=ignored"), false)
+	script, _, _ := opt.Scan(names, strings.Fields("--mem=1G -p script -n 2 --exclusive --requeue --wrap=ignored"), false)
 	for _, h := range script {
 		if err := r.Apply(Script, h); err != nil {
 			t.Fatal(err)
@@ -230,7 +232,7 @@ func TestSourcesOverride(t *testing.T) {
 	if err := r.FromEnvironment(func(n string) (string, bool) { v, ok := env[n]; return v, ok }); err != nil {
 		t.Fatal(err)
 	}
-	argv, _, _ := Scan(names, strings.Fields("--mem-per-gpu=7 -G1 -s"), false)
+	argv, _, _ := opt.Scan(names, strings.Fields("--mem-per-gpu=7 -G1 -s"), false)
 	for _, h := range argv {
 		if err := r.Apply(CommandLine, h); err != nil {
 			t.Fatal(err)
@@ -270,10 +272,10 @@ func TestTableIsSound(t *testing.T) {
 		if actions != 1 || o.Cmds == 0 || (o.group != noGroup && o.clear == nil) {
 			t.Errorf("row %s: %d actions, commands %b", o.Long, actions, o.Cmds)
 		}
-		if (o.text != nil || o.count != nil) != (o.Arg == Required) && (o.text != nil || o.count != nil) {
+		if (o.text != nil || o.count != nil) != (o.Arg == opt.Required) && (o.text != nil || o.count != nil) {
 			t.Errorf("row %s needs an argument", o.Long)
 		}
-		if o.Arg != NoArg && o.Meta == "" {
+		if o.Arg != opt.NoArg && o.Meta == "" {
 			t.Errorf("row %s does not name its argument", o.Long)
 		}
 	}
@@ -297,8 +299,8 @@ func check(t interface{ Fatalf(string, ...any) }, argv ...string) {
 	if err == nil {
 		return
 	}
-	var v *ValueError
-	var u *UsageError
+	var v *opt.ValueError
+	var u *opt.UsageError
 	if errors.As(err, &u) {
 		return
 	}
@@ -351,11 +353,11 @@ func TestRefusedJob(t *testing.T) {
 	for cmd, lead := range map[Commands]string{Sbatch: "Batch job submission failed", Srun: "Unable to allocate resources",
 		Salloc: "Job submit/allocate failed"} {
 		r := New(cmd, "/", time.Unix(0, 0), nil)
-		hits, _, err := Scan(Names(cmd), []string{"--dependency=abc"}, false)
+		hits, _, err := opt.Scan(Names(cmd), []string{"--dependency=abc"}, false)
 		if err != nil || len(hits) != 1 {
 			t.Fatal(hits, err)
 		}
-		var v *ValueError
+		var v *opt.ValueError
 		if err := r.Apply(CommandLine, hits[0]); !errors.As(err, &v) || v.Lines[0] != lead+": Job dependency problem" {
 			t.Errorf("%v: %v", cmd, err)
 		}

@@ -1,7 +1,8 @@
-package opt
+package joboptions
 
 import (
 	"fmt"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/msg"
@@ -10,7 +11,7 @@ import (
 
 // badContainer rejects a value with the message of Pyxis, where these options come from.
 func badContainer(option string, why error) error {
-	return &ValueError{Lines: []string{fmt.Sprintf("--container-%s: %v", option, why)}, Exit: 1}
+	return &opt.ValueError{Lines: []string{fmt.Sprintf("--container-%s: %v", option, why)}, Exit: 1}
 }
 
 // containerSpec returns the container of the request, creating it if necessary.
@@ -91,7 +92,7 @@ func (r *Request) checkContainer() error {
 		r.Spec.RunIn = nil // only options that are the default anyway
 		return nil
 	}
-	return &ValueError{Lines: []string{"container options require a container"}, Exit: 1,
+	return &opt.ValueError{Lines: []string{"container options require a container"}, Exit: 1,
 		Hint: "add --container-image=IMAGE or --container-name=NAME"}
 }
 

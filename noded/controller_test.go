@@ -218,8 +218,8 @@ func (c *controller) orders(told map[agent.Key]string, first bool) *pb.NodeOrder
 		m.Standing = proto.CloneOf(c.standing)
 	}
 	for k, o := range c.wants {
-		o = &pb.StepOrder{Key: o.Key, Want: o.Want, Launch: o.Launch, Signals: o.Signals, EndNs: o.EndNs, StopReason: o.StopReason,
-			Suspended: o.Suspended}
+		o = &pb.StepOrder{Key: o.Key, Want: o.Want, Launch: o.Launch, Signals: o.Signals, StopReason: o.StopReason, Suspended: o.Suspended,
+			LimitS: o.LimitS}
 		if c.has[k] != nil {
 			o.Launch = nil
 		}
@@ -280,7 +280,7 @@ func (c *controller) hello(before int) *pb.NodeReport {
 func (c *controller) submit(l *pb.LaunchSpec) agent.Key {
 	k := agent.KeyOf(l.Key)
 	c.update(func() {
-		c.wants[k] = &pb.StepOrder{Key: l.Key, Want: pb.StepWant_WANT_RUN, Launch: l, EndNs: l.EndNs}
+		c.wants[k] = &pb.StepOrder{Key: l.Key, Want: pb.StepWant_WANT_RUN, Launch: l, LimitS: l.LimitS}
 	})
 	return k
 }

@@ -239,10 +239,9 @@ func TestRealLimitsAndTime(t *testing.T) {
 	n.start()
 	k := n.submit(1, "x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo survived",
 		func(l *pb.LaunchSpec) { l.Alloc[0].MemMib, l.Alloc[0].CpuIds = 40, "0" })
-	late := n.submit(2, "read x < /dev/tty || sleep 1000", func(l *pb.LaunchSpec) { l.EndNs = time.Now().Add(time.Second).UnixNano() })
-	hourAgo := time.Now().Add(-time.Hour).UnixNano()
-	over := n.submit(3, "sleep 1", func(l *pb.LaunchSpec) { l.EndNs, l.OverTimeS = hourAgo, pb.Unlimited })
-	tooLate := n.submit(4, "read x < /dev/tty || sleep 1000", func(l *pb.LaunchSpec) { l.EndNs, l.OverTimeS = hourAgo, 3601 })
+	late := n.submit(2, "read x < /dev/tty || sleep 1000", func(l *pb.LaunchSpec) { l.LimitS = 1 })
+	over := n.submit(3, "sleep 2", func(l *pb.LaunchSpec) { l.LimitS, l.OverTimeS = 1, pb.Unlimited })
+	tooLate := n.submit(4, "read x < /dev/tty || sleep 1000", func(l *pb.LaunchSpec) { l.LimitS, l.OverTimeS = 1, 1 })
 	if x := n.c.end(k); x.Verdict != "oom" {
 		t.Errorf("%v", x)
 	}

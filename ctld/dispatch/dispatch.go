@@ -192,7 +192,6 @@ func (s stepID) key() *pb.StepKey {
 type sent struct {
 	want      pb.StepWant
 	signal    uint32
-	endNS     int64
 	limitS    uint32
 	suspended bool
 	watcher   uint32
@@ -340,19 +339,19 @@ func stepOf(j *pb.JobRecord, node string) stepID {
 
 // order returns the order for one step, nil when the node has it already. later: its launch has no room in this message.
 func (l *Link) order(j *pb.JobRecord, key stepID, room *int) (o *pb.StepOrder, later bool) {
-	now := sent{want: pb.StepWant_WANT_RUN, endNS: j.EndNs, limitS: limitOf(j), suspended: j.State == pb.JobState_JOB_SUSPENDED}
+	now := sent{want: pb.StepWant_WANT_RUN, limitS: limitOf(j), suspended: j.State == pb.JobState_JOB_SUSPENDED}
 	if k := len(j.Signals); k > 0 {
 		now.signal = j.Signals[k-1].Seq
 	}
 	if j.StopReason != "" {
-		now.want, now.endNS, now.limitS = pb.StepWant_WANT_STOP, 0, 0
+		now.want, now.limitS = pb.StepWant_WANT_STOP, 0
 	}
 	before, told := l.sent[key]
 	if told && before == now && !l.full {
 		return nil, false
 	}
-	o = &pb.StepOrder{Key: key.key(), Want: now.want, Signals: j.Signals, StopReason: j.StopReason, EndNs: now.endNS,
-		Suspended: now.suspended, LimitS: now.limitS}
+	o = &pb.StepOrder{Key: key.key(), Want: now.want, Signals: j.Signals, StopReason: j.StopReason, Suspended: now.suspended,
+		LimitS: now.limitS}
 	if _, has := l.known[key]; !has && !told && now.want == pb.StepWant_WANT_RUN {
 		if l.d.view().FromBackup(j.Epoch) {
 			o.Want = pb.StepWant_WANT_TELL

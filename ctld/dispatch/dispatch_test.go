@@ -473,7 +473,7 @@ func (w *world) settle() {
 			w.t.Fatalf("at rest the node lacks %v", k)
 		}
 		j, o := w.view.Jobs.Get(k.job), w.told[k]
-		if len(o.Signals) != len(j.Signals) || o.Suspended != (j.State == pb.JobState_JOB_SUSPENDED) || o.EndNs != j.EndNs {
+		if len(o.Signals) != len(j.Signals) || o.Suspended != (j.State == pb.JobState_JOB_SUSPENDED) || o.LimitS != j.TimeLimitS {
 			w.t.Fatalf("at rest the node was told %v of %v", o, j)
 		}
 	}

@@ -55,12 +55,13 @@ func left(j *pb.JobRecord) []*pb.NodeAlloc {
 	return slices.DeleteFunc(slices.Clone(j.Alloc), ended)
 }
 
-// limitOf returns a job's time limit as nodes measure it, 0 if it has none.
+// limitOf returns a job's time limit as nodes measure it, in seconds, 0 if it has none. A limit below a second, which TimeLimit=0 and
+// EndTime can set, is sent as one second: to nodes, 0 means no limit.
 func limitOf(j *pb.JobRecord) uint32 {
 	if j.EndNs == 0 || j.TimeLimitS == pb.Unlimited {
 		return 0
 	}
-	return j.TimeLimitS
+	return max(1, j.TimeLimitS)
 }
 
 // ArrayFigures sets SLURM_ARRAY_TASK_COUNT, _MIN, _MAX and _STEP: those of the array as submitted.

@@ -14,10 +14,7 @@ func (l *Link) stepOrder(j *pb.JobRecord, s *pb.StepRecord, want map[stepID]bool
 	}
 	key := stepID{job: s.JobId, attempt: s.Attempt, epoch: s.Epoch, step: s.StepId}
 	want[key] = true
-	now := sent{want: pb.StepWant_WANT_RUN, endNS: s.LimitNs, suspended: j.State == pb.JobState_JOB_SUSPENDED}
-	if s.LimitNs != 0 {
-		now.limitS = s.TimeLimitS
-	}
+	now := sent{want: pb.StepWant_WANT_RUN, limitS: stepLimit(s), suspended: j.State == pb.JobState_JOB_SUSPENDED}
 	if k := len(s.Signals); k > 0 {
 		now.signal = s.Signals[k-1].Seq
 	}
@@ -29,7 +26,7 @@ func (l *Link) stepOrder(j *pb.JobRecord, s *pb.StepRecord, want map[stepID]bool
 		why = j.StopReason
 	}
 	if why != "" {
-		now.want, now.endNS, now.limitS = pb.StepWant_WANT_STOP, 0, 0
+		now.want, now.limitS = pb.StepWant_WANT_STOP, 0
 	}
 	if s.StopReason == pb.StopCancel { // scancel of one step is SIGKILL at once (observed); scancel of its job leaves the step KillWait
 		now.want = pb.StepWant_WANT_KILL
@@ -38,7 +35,7 @@ func (l *Link) stepOrder(j *pb.JobRecord, s *pb.StepRecord, want map[stepID]bool
 	if has && told == now && !l.full {
 		return nil, before
 	}
-	o = &pb.StepOrder{Key: key.key(), Want: now.want, Signals: s.Signals, StopReason: why, EndNs: now.endNS, Suspended: now.suspended,
+	o = &pb.StepOrder{Key: key.key(), Want: now.want, Signals: s.Signals, StopReason: why, Suspended: now.suspended,
 		LimitS: now.limitS, Watchers: s.Watchers}
 	if _, known := l.known[key]; !known && !has && now.want == pb.StepWant_WANT_RUN {
 		if l.d.view().FromBackup(s.MadeSeq) {
@@ -61,9 +58,14 @@ func (l *Link) stepOrder(j *pb.JobRecord, s *pb.StepRecord, want map[stepID]bool
 func (d *Dispatcher) launchStep(j *pb.JobRecord, s *pb.StepRecord, node string) *pb.LaunchSpec {
 	l := d.allocation(j, node)
 	l.Key.Step, l.Batch, l.Step = s.StepId, false, s
-	l.LimitS, l.EndNs = 0, s.LimitNs
-	if s.LimitNs != 0 {
-		l.LimitS = s.TimeLimitS
-	}
+	l.LimitS = stepLimit(s)
 	return l
+}
+
+// stepLimit is limitOf of a step.
+func stepLimit(s *pb.StepRecord) uint32 {
+	if s.LimitNs == 0 {
+		return 0
+	}
+	return max(1, s.TimeLimitS)
 }

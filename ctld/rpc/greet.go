@@ -40,8 +40,8 @@ func greeted(ctx context.Context) (b version.Build, nowNS int64) {
 	return version.Parse(first(version.Key)), nowNS
 }
 
-// meets refuses a host whose daemon or clock is too far from this controller's. nowNS is the host's clock, 0 for a daemon that predates
-// this field.
+// meets refuses a host whose daemon or clock is too far from this controller's. nowNS is the time on the host's clock; 0 skips
+// that comparison.
 func meets(ours, its version.Build, host string, nowNS int64, now time.Time) (reactor.Refusal, string) {
 	if err := ours.Meets(theController, "sluice-noded of "+host, its); err != nil {
 		return reactor.RefusedVersion, err.Error()

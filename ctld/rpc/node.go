@@ -315,9 +315,6 @@ func (s *NodeServer) must(ctx context.Context, what string, c reactor.Command, n
 
 // clockOff returns by how much the clock of a node, as it reports it, is ahead of this one. A new difference is logged.
 func (s *NodeServer) clockOff(node string, shownNS int64) int64 {
-	if shownNS == 0 { // a daemon of an older version
-		return 0
-	}
 	off := shownNS - time.Now().UnixNano()
 	known := int64(0)
 	if n := s.Writer.View().Node(node); n != nil {

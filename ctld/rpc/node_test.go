@@ -158,7 +158,7 @@ func (r refused) Send(*pb.NodeReport) error     { return nil }
 func (r refused) Recv() (*pb.NodeOrders, error) { return nil, r.err }
 
 func nodeHello(name string) *pb.NodeReport {
-	return &pb.NodeReport{Hello: &pb.NodeHello{Node: name, BootId: "b",
+	return &pb.NodeReport{Hello: &pb.NodeHello{Node: name, BootId: "b", NowNs: time.Now().UnixNano(),
 		Hardware: &pb.Hardware{Cpus: 4, Sockets: 1, Cores: 4, Threads: 1, RealMemoryMib: 4000}}}
 }
 

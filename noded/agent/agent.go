@@ -69,7 +69,6 @@ type State struct {
 type Applied struct {
 	Told      bool
 	Want      pb.StepWant // WANT_STOP or WANT_KILL once told
-	EndNS     int64
 	LimitS    uint32
 	Suspended bool
 	Signal    uint32 // highest Signal.seq
@@ -285,8 +284,7 @@ func (r *round) blocked(k Key) bool {
 
 // Launched gives Applied of a step that has just been started from order.
 func Launched(order *pb.StepOrder) Applied {
-	l := order.GetLaunch()
-	return Applied{Told: true, EndNS: l.GetEndNs(), LimitS: l.GetLimitS()}
+	return Applied{Told: true, LimitS: order.GetLaunch().GetLimitS()}
 }
 
 // After gives Applied once order has been passed on. A stop can only get harder; a step that is being stopped has no
@@ -298,7 +296,7 @@ func (was Applied) After(order *pb.StepOrder) Applied {
 	case pb.StepWant_WANT_STOP, pb.StepWant_WANT_KILL:
 		now.Want = max(was.Want, want)
 	default:
-		now.EndNS, now.LimitS, now.Suspended = order.GetEndNs(), order.GetLimitS(), order.GetSuspended()
+		now.LimitS, now.Suspended = order.GetLimitS(), order.GetSuspended()
 	}
 	for _, s := range order.GetSignals() {
 		now.Signal = max(now.Signal, s.GetSeq())

@@ -30,7 +30,7 @@ func at(job, a uint32) Key {
 func order(k Key, w pb.StepWant) *pb.StepOrder { return &pb.StepOrder{Key: k.Proto(), Want: w} }
 
 func launch(k Key) *pb.StepOrder {
-	return &pb.StepOrder{Key: k.Proto(), Want: run, EndNs: 99, Launch: &pb.LaunchSpec{Key: k.Proto(), EndNs: 99}}
+	return &pb.StepOrder{Key: k.Proto(), Want: run, LimitS: 99, Launch: &pb.LaunchSpec{Key: k.Proto(), LimitS: 99}}
 }
 
 func full(o ...*pb.StepOrder) *pb.NodeOrders  { return &pb.NodeOrders{Full: true, Steps: o} }
@@ -38,8 +38,8 @@ func delta(o ...*pb.StepOrder) *pb.NodeOrders { return &pb.NodeOrders{Steps: o} 
 
 type states map[Key]State
 
-// in is a step in a phase that has been told to run until 99, as its launch says.
-func in(p pb.StepPhase) State { return State{Phase: p, Applied: Applied{Told: true, EndNS: 99}} }
+// in is a step in a phase that has been told to run for 99 s, as its launch says.
+func in(p pb.StepPhase) State { return State{Phase: p, Applied: Applied{Told: true, LimitS: 99}} }
 
 func text(acts []Action) string {
 	var s []string
@@ -59,10 +59,10 @@ func text(acts []Action) string {
 func TestReconcile(t *testing.T) {
 	sig := func(k Key, seq uint32) *pb.StepOrder {
 		o := order(k, run)
-		o.EndNs, o.Signals = 99, []*pb.Signal{{Seq: seq, Signal: 10}}
+		o.LimitS, o.Signals = 99, []*pb.Signal{{Seq: seq, Signal: 10}}
 		return o
 	}
-	until := func(k Key, ns int64) *pb.StepOrder { return &pb.StepOrder{Key: k.Proto(), Want: run, EndNs: ns} }
+	limited := func(k Key, s uint32) *pb.StepOrder { return &pb.StepOrder{Key: k.Proto(), Want: run, LimitS: s} }
 	for _, c := range []struct {
 		name   string
 		orders []*pb.NodeOrders
@@ -74,7 +74,7 @@ func TestReconcile(t *testing.T) {
 		{"started already", []*pb.NodeOrders{full(launch(at(1, 1)))}, states{at(1, 1): in(preparing)}, ""},
 		{"the launch follows in a later message", []*pb.NodeOrders{full(order(at(1, 1), run))}, nil, ""},
 		{"and then it starts", []*pb.NodeOrders{full(order(at(1, 1), run)), delta(launch(at(1, 1)))}, nil, "start 1.1"},
-		{"a change without launch keeps the launch", []*pb.NodeOrders{full(launch(at(1, 1))), delta(until(at(1, 1), 99))}, nil,
+		{"a change without launch keeps the launch", []*pb.NodeOrders{full(launch(at(1, 1))), delta(limited(at(1, 1), 99))}, nil,
 			"start 1.1"},
 		{"stop", []*pb.NodeOrders{full(order(at(1, 1), stop))}, states{at(1, 1): in(running)}, "control 1.1 STOP"},
 		{"stop while the prolog runs", []*pb.NodeOrders{full(order(at(1, 1), stop))}, states{at(1, 1): in(preparing)}, "control 1.1 STOP"},
@@ -109,11 +109,11 @@ func TestReconcile(t *testing.T) {
 		{"even when the newer one is gone", []*pb.NodeOrders{full(launch(at(1, 2))), full(), full(launch(at(1, 1)))}, nil,
 			"refuse 1.1 launch_failed"},
 		{"signals", []*pb.NodeOrders{full(sig(at(1, 1), 3))}, states{at(1, 1): in(running)}, "control 1.1 RUN"},
-		{"signals told", []*pb.NodeOrders{full(sig(at(1, 1), 3))}, states{at(1, 1): {running, Applied{Told: true, EndNS: 99, Signal: 3}}},
+		{"signals told", []*pb.NodeOrders{full(sig(at(1, 1), 3))}, states{at(1, 1): {running, Applied{Told: true, LimitS: 99, Signal: 3}}},
 			""},
-		{"a new time limit", []*pb.NodeOrders{full(until(at(1, 1), 100))}, states{at(1, 1): in(running)}, "control 1.1 RUN"},
-		{"no time limit any more", []*pb.NodeOrders{full(until(at(1, 1), 0))}, states{at(1, 1): in(running)}, "control 1.1 RUN"},
-		{"found after a restart: told once", []*pb.NodeOrders{full(until(at(1, 1), 0))}, states{at(1, 1): {Phase: running}},
+		{"a new time limit", []*pb.NodeOrders{full(limited(at(1, 1), 100))}, states{at(1, 1): in(running)}, "control 1.1 RUN"},
+		{"no time limit any more", []*pb.NodeOrders{full(limited(at(1, 1), 0))}, states{at(1, 1): in(running)}, "control 1.1 RUN"},
+		{"found after a restart: told once", []*pb.NodeOrders{full(limited(at(1, 1), 0))}, states{at(1, 1): {Phase: running}},
 			"control 1.1 RUN"},
 		{"two steps of an attempt side by side",
 			[]*pb.NodeOrders{full(order(at(1, 1), nothing), func() *pb.StepOrder { k := at(1, 1); k.Step = 0; return launch(k) }())},
@@ -167,7 +167,7 @@ func TestLaunchIsLetGoOnceUsed(t *testing.T) {
 	d := NewDesired()
 	d.Apply(full(launch(at(1, 1))))
 	d.Present(at(1, 1))
-	if o := d.orders[at(1, 1)]; o.Launch != nil || o.EndNs != 99 || o.Want != run {
+	if o := d.orders[at(1, 1)]; o.Launch != nil || o.LimitS != 99 || o.Want != run {
 		t.Errorf("%v", o)
 	}
 }
@@ -195,13 +195,13 @@ func TestMemoryOfGoneStepsIsBounded(t *testing.T) {
 func TestApplied(t *testing.T) {
 	k := at(1, 1)
 	was := Launched(launch(k))
-	if was != (Applied{Told: true, EndNS: 99}) {
+	if was != (Applied{Told: true, LimitS: 99}) {
 		t.Errorf("%+v", was)
 	}
 	o := order(k, stop)
 	o.Signals = []*pb.Signal{{Seq: 2}, {Seq: 1}}
 	now := was.After(o)
-	if now != (Applied{Told: true, Want: stop, EndNS: 99, Signal: 2}) {
+	if now != (Applied{Told: true, Want: stop, LimitS: 99, Signal: 2}) {
 		t.Errorf("%+v", now)
 	}
 }

@@ -50,10 +50,6 @@ func (d *Desired) Apply(m *pb.NodeOrders) {
 		if old := was[k]; o.Launch == nil && old != nil && old.Launch != nil {
 			o = withLaunch(o, old.Launch)
 		}
-		if o.Launch != nil && o.EndNs == 0 && o.Launch.EndNs != 0 {
-			o = withLaunch(o, o.Launch)
-			o.EndNs, o.LimitS = o.Launch.EndNs, o.Launch.LimitS
-		}
 		d.orders[k] = o
 		d.remember(k)
 	}
@@ -77,8 +73,8 @@ func (d *Desired) StepsLeft(h Key, actual func(Key) (pb.StepPhase, bool)) bool {
 
 // withLaunch copies an order: messages are never changed once received.
 func withLaunch(o *pb.StepOrder, l *pb.LaunchSpec) *pb.StepOrder {
-	return &pb.StepOrder{Key: o.Key, Want: o.Want, Launch: l, Signals: o.Signals, StopReason: o.StopReason, EndNs: o.EndNs,
-		Suspended: o.Suspended, LimitS: o.LimitS, Watchers: o.Watchers}
+	return &pb.StepOrder{Key: o.Key, Want: o.Want, Launch: l, Signals: o.Signals, StopReason: o.StopReason, Suspended: o.Suspended,
+		LimitS: o.LimitS, Watchers: o.Watchers}
 }
 
 // newest is the newest epoch that was seen of a job.

@@ -46,7 +46,7 @@ func (b *Builder) Build(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 	spec := l.GetSpec()
 	out := &pb.Bundle{
 		Key: l.Key, Uid: spec.GetUid(), Gid: spec.GetGid(), Groups: spec.GetGroups(), Umask: spec.GetUmask(),
-		Dir: spec.GetWorkDir(), EndNs: l.EndNs, LimitS: l.LimitS, OverTimeS: l.OverTimeS, KillWaitS: s.GetKillWaitS(),
+		Dir: spec.GetWorkDir(), LimitS: l.LimitS, OverTimeS: l.OverTimeS, KillWaitS: s.GetKillWaitS(),
 		UnkillableTimeoutS: s.GetUnkillableTimeoutS(),
 		JobName:            spec.GetName(), Partition: l.Partition, Limits: b.limits(l, s), HoldOnly: !l.Batch, Cgroup: step.Group(l.Key),
 		Devices: DevicesOf(l), Job: JobOf(l),

@@ -25,7 +25,7 @@ func testBundler() *Builder {
 func testLaunch() *pb.LaunchSpec {
 	return &pb.LaunchSpec{
 		Key: &pb.StepKey{JobId: 12, Attempt: 2, Epoch: 9, Step: pb.BatchStep}, Node: "n1", NodeList: "n1", Batch: true, Partition: "debug",
-		Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 2, CpuIds: "0-1", MemMib: 200, Tasks: 1}}, EndNs: 99,
+		Alloc: []*pb.NodeAlloc{{Node: "n1", Cpus: 2, CpuIds: "0-1", MemMib: 200, Tasks: 1}}, LimitS: 99,
 		Spec: &pb.JobSpec{Name: "train", Uid: 5, Gid: 6, Groups: []uint32{6, 7}, User: "u", WorkDir: "/home/u", Args: []string{"a", "b c"},
 			Umask: 0o27},
 	}
@@ -38,7 +38,7 @@ func TestBundleOfABatchJob(t *testing.T) {
 	}
 	b.Env = nil
 	want := &pb.Bundle{
-		Key: testLaunch().Key, Uid: 5, Gid: 6, Groups: []uint32{6, 7}, Umask: 0o27, Dir: "/home/u", EndNs: 99, KillWaitS: 30,
+		Key: testLaunch().Key, Uid: 5, Gid: 6, Groups: []uint32{6, 7}, Umask: 0o27, Dir: "/home/u", LimitS: 99, KillWaitS: 30,
 		UnkillableTimeoutS: 60, Cpus: 2, JobName: "train", Partition: "debug", Cgroup: "job_12.2", Limits: &pb.Limits{Pids: 500},
 		Argv: []string{scriptName, "a", "b c"}, StdIn: &pb.StdFile{Path: "/dev/null"}, StdOut: &pb.StdFile{Path: "/home/u/slurm-12.out"},
 		StdErr: &pb.StdFile{}, TaskProlog: []string{"/t"},

@@ -20,7 +20,7 @@ func StepNode(l *pb.LaunchSpec) *pb.StepNode {
 func (b *Builder) stepBundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 	spec, of, here := l.GetSpec(), l.Step, StepNode(l)
 	out := &pb.Bundle{
-		Key: l.Key, Uid: spec.GetUid(), Gid: spec.GetGid(), Groups: spec.GetGroups(), EndNs: l.EndNs, LimitS: l.LimitS,
+		Key: l.Key, Uid: spec.GetUid(), Gid: spec.GetGid(), Groups: spec.GetGroups(), LimitS: l.LimitS,
 		OverTimeS: l.OverTimeS, KillWaitS: s.GetKillWaitS(), UnkillableTimeoutS: s.GetUnkillableTimeoutS(), JobName: spec.GetName(),
 		Partition: l.Partition, Limits: b.stepLimits(l, here, s), Cgroup: step.Group(l.Key), Devices: here.GetDevices(),
 		Cpus: here.GetCpus(), TaskEpilog: s.GetTaskEpilog(),

@@ -298,9 +298,6 @@ func (r *relay) refused(ctx context.Context, c *net.UnixConn, first []byte, err 
 	case ctx.Err() != nil:
 	case errors.As(err, &away):
 		refuse(c, first, pb.NewProblem(pb.CodeAway, "%v", away).WithHint("sluice-noded of host %s keeps trying", r.o.Host))
-	case st.Code() == codes.Unimplemented:
-		refuse(c, first, pb.NewProblem(pb.CodeAccessDenied, "the controller takes no calls from other hosts; it may be older than "+
-			"sluice-noded of host %s", r.o.Host))
 	case st.Code() == codes.ResourceExhausted:
 		refuse(c, first, pb.NewProblem(pb.CodeRateLimited, "%s", st.Message()))
 	case st.Code() == codes.PermissionDenied, st.Code() == codes.Unauthenticated, st.Code() == codes.InvalidArgument,

@@ -59,7 +59,7 @@ var bundleFields = map[string]string{
 	"job":         "words, told after a restore",
 	"task_prolog": "judged as programs of root's are, and run as the user",
 	"task_epilog": "judged as programs of root's are, and run as the user",
-	"end_ns":      "when the job ends", "over_time_s": "when the job ends", "limit_s": "when the job ends",
+	"over_time_s": "when the job ends", "limit_s": "when the job ends",
 	"begun_boot_ns": "when the job ends",
 	"kill_wait_s":   "how the job ends", "unkillable_timeout_s": "how the job ends",
 	"warn_signal": "of the job", "warn_seconds": "of the job", "warn_batch": "of the job",

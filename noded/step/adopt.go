@@ -40,8 +40,6 @@ func (r *Runner) Adopt(ctx context.Context, k *pb.StepKey, pid int) error {
 		return ErrEnding
 	case codes.Aborted:
 		return ErrSuspended
-	case codes.Unimplemented: // a shim of an earlier release
-		return fmt.Errorf("job %d was started before this node daemon was upgraded, and takes no sessions in", k.GetJobId())
 	}
 	return fmt.Errorf("cannot adopt a process into step %s: %w", name, err)
 }

@@ -4,7 +4,7 @@
 //	r, err := step.New(step.Options{Spool: spool, CgroupRoot: "sluice/c1/n1", Log: log})
 //	have, err := r.Recover(ctx)          // once, before anything else: every step that the spool or a live shim knows
 //	err = r.Launch(ctx, bundle, script)  // nil: a shim has it and will report its end, whatever happens to this process
-//	err = r.Control(ctx, order)          // stop, kill, signals, end_ns, suspend; idempotent
+//	err = r.Control(ctx, order)          // stop, kill, signals, limit_s, suspend; idempotent
 //	for rep := range r.Reports() { … }   // every change, newest state per step
 //	err = r.Forget(key)                  // its exit record has been committed: delete all that is left of it
 //	err = r.Close()                      // steps continue; idle shims end
@@ -42,9 +42,9 @@
 // (ENDED, with start_ns). Concurrent launches take turns, two per processor and at least four, so that a burst of short
 // jobs runs through a few warm shims and does not start a shim for each.
 //
-// Control takes end_ns (0: no limit) and suspended from an order with WANT_RUN; from other orders only an end_ns that is
-// not 0. A COMPLETING report with an ExitRecord carries only its detail: what keeps the step from ending.
-// limits.memory_swap_mib is memory and swap together, and counts when it is not less than memory_mib.
+// Control takes limit_s (0: no limit) and suspended from an order with WANT_RUN alone. A COMPLETING report with an
+// ExitRecord carries only its detail: what keeps the step from ending. limits.memory_swap_mib is memory and swap together,
+// and counts when it is not less than memory_mib.
 //
 // A bundle.Argv[0] that is not absolute is taken inside the step's directory; an empty argv means the batch script.
 // bundle.Cgroup must be a single name that no other attempt uses.

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -528,7 +527,7 @@ func TestTaskEpilog(t *testing.T) {
 	must(t, os.WriteFile(epilog, []byte("#!/bin/sh\nsleep 600\n"), 0o755))
 	limit := n.limit()
 	b = n.bundle()
-	b.TaskEpilog, b.EndNs, b.KillWaitS = epilog, time.Now().Add(limit).UnixNano(), 1
+	b.TaskEpilog, b.LimitS, b.KillWaitS = epilog, limit, 1
 	if rec := n.run(b, "exit 0"); rec.WaitStatus != 0 {
 		t.Errorf("an epilog beyond the time limit: %v", rec)
 	}

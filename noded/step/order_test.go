@@ -2,6 +2,7 @@ package step_test
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,20 +26,24 @@ os.write(1, b"ready\n")
 while True: time.sleep(0.02) # a signal just before a long sleep would wait for its end
 `
 
-// limit is a time limit that a job which starts now has begun long before: longer where the machine is slow.
-func (n *node) limit() time.Duration {
+// limit is a time limit in seconds that a job which starts now has begun long before: longer where the machine is slow.
+func (n *node) limit() uint32 {
 	from := time.Now()
 	n.run(n.bundle(), "true")
-	return max(time.Second, 10*time.Since(from))
+	return uint32(max(1, math.Ceil(10*time.Since(from).Seconds())))
 }
+
+// begunAgo has a step begin so long ago, as after a long prolog.
+func begunAgo(b *pb.Bundle, ago time.Duration) { b.BegunBootNs = clock.Boot() - int64(ago) }
 
 func TestTimeLimit(t *testing.T) {
 	n := newNode(t)
 	limit := n.limit()
 	b := n.bundle()
-	b.EndNs = time.Now().Add(limit).UnixNano()
+	b.LimitS = limit
+	before := clock.Boot()
 	rec := n.run(b, "sleep 600")
-	if rec.Verdict != "timeout" || rec.WaitStatus != 15 || rec.StoppedOnOrder || rec.EndNs < b.EndNs {
+	if rec.Verdict != "timeout" || rec.WaitStatus != 15 || rec.StoppedOnOrder || rec.EndBootNs < before+int64(limit)*1e9 {
 		t.Errorf("default: %v", rec)
 	}
 	if got := n.output(b); !strings.HasPrefix(got, "slurmstepd: error: *** JOB 2 ON n1 CANCELLED AT 2") ||
@@ -47,13 +52,14 @@ func TestTimeLimit(t *testing.T) {
 	}
 	// One that does not listen is killed KillWait later, and one that exits 0 on SIGTERM has timed out all the same.
 	b = n.bundle()
+	begunAgo(b, 0)
 	k := n.launch(b, deaf)
 	n.awaitOutput(b, "ready")
-	end := time.Now().Add(100 * time.Millisecond).UnixNano()
-	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, EndNs: end})
+	end := max(clock.Boot(), b.BegunBootNs+1e9)
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, LimitS: 1})
 	rec = n.ended(k)
 	// Slurm has 30
-	if wait := time.Duration(rec.EndNs - end); rec.Verdict != "timeout" || rec.WaitStatus != 9 || wait < time.Second ||
+	if wait := time.Duration(rec.EndBootNs - end); rec.Verdict != "timeout" || rec.WaitStatus != 9 || wait < time.Second ||
 		wait >= 30*time.Second {
 		t.Errorf("deaf: %v after %v, want SIGKILL after 1 s", rec, wait)
 	}
@@ -61,42 +67,37 @@ func TestTimeLimit(t *testing.T) {
 		t.Errorf("deaf: got %q, want SIGCONT and SIGTERM", got)
 	}
 	b = n.bundle()
+	begunAgo(b, time.Second)
 	k = n.launch(b, "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")
 	n.awaitOutput(b, "ready")
-	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, EndNs: time.Now().UnixNano()})
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, LimitS: 1})
 	if rec = n.ended(k); rec.Verdict != "timeout" || rec.WaitStatus != 0 {
 		t.Errorf("polite: %v", rec)
 	}
-	// A limit that has passed already, as after a long prolog.
-	b = n.bundle()
-	b.EndNs = 1
-	if rec = n.run(b, "sleep 600"); rec.Verdict != "timeout" {
-		t.Errorf("passed: %v", rec)
-	}
 }
 
-// TestLimitWhateverTheClock: the limit is what the order says it is, measured from the order. When it is reached by the controller's wall
-// clock, which may be hours ahead or behind of this machine's, ends nothing.
-func TestLimitWhateverTheClock(t *testing.T) {
+// TestLimitByBootClock: the limit is so many seconds of CLOCK_BOOTTIME from when the step began.
+func TestLimitByBootClock(t *testing.T) {
 	n := newNode(t)
 	n.fifo("go")
 	long := n.bundle()
-	long.LimitS, long.EndNs = 3600, 1
+	long.LimitS = 3600
 	k := n.launch(long, "read line < go; exit 7")
 	short := n.bundle()
-	short.LimitS, short.EndNs = 1, time.Now().Add(time.Hour).UnixNano()
+	short.LimitS = 1
 	before := clock.Boot()
 	if x := n.run(short, "sleep 600"); x.Verdict != "timeout" || x.EndBootNs-before < 1e9 || x.EndNs-x.StartNs != x.RanNs {
 		t.Errorf("a limit of one second: %v", x)
 	}
-	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, LimitS: 3600, EndNs: 2}) // as often as the controller's clock is set
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, LimitS: 3600})
 	n.write("go", "")
 	if x := n.ended(k); x.Verdict != "exited" || x.WaitStatus != 7<<8 || x.BootId != clock.BootID() || x.EndBootNs <= 0 ||
 		x.EndBootNs > clock.Boot() {
 		t.Errorf("a limit of an hour: %v", x)
 	}
 	waited := n.bundle() // its prolog took longer than the job may
-	waited.LimitS, waited.BegunBootNs = 60, clock.Boot()-61e9
+	waited.LimitS = 60
+	begunAgo(waited, 61*time.Second)
 	if x := n.run(waited, "sleep 600"); x.Verdict != "timeout" {
 		t.Errorf("a limit that was reached before: %v", x)
 	}
@@ -105,20 +106,26 @@ func TestLimitWhateverTheClock(t *testing.T) {
 func TestTimeLimitMoves(t *testing.T) {
 	n := newNode(t)
 	b := n.bundle()
-	b.EndNs = time.Now().Add(time.Hour).UnixNano()
+	b.LimitS = 3600
+	begunAgo(b, time.Second)
 	k := n.launch(b, "sleep 600")
 	n.running(k)
-	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, EndNs: time.Now().UnixNano()})
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, LimitS: 1})
 	if rec := n.ended(k); rec.Verdict != "timeout" {
 		t.Errorf("shortened: %v", rec)
 	}
 	limit := n.limit()
-	b = n.bundle()
-	b.EndNs = time.Now().Add(limit).UnixNano()
-	k = n.launch(b, fmt.Sprintf("sleep %.1f; exit 7", 2*limit.Seconds()))
-	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, EndNs: time.Now().Add(time.Hour).UnixNano()})
-	if rec := n.ended(k); rec.Verdict != "exited" || rec.WaitStatus != 7<<8 {
-		t.Errorf("extended: %v", rec)
+	extended := map[string]*pb.StepKey{}
+	for to, seconds := range map[string]uint32{"an hour": 3600, "no limit": 0} {
+		b = n.bundle()
+		b.LimitS = limit
+		extended[to] = n.launch(b, fmt.Sprintf("sleep %d; exit 7", 2*limit))
+		n.order(&pb.StepOrder{Key: extended[to], Want: pb.StepWant_WANT_RUN, LimitS: seconds})
+	}
+	for to, k := range extended {
+		if rec := n.ended(k); rec.Verdict != "exited" || rec.WaitStatus != 7<<8 {
+			t.Errorf("extended to %s: %v", to, rec)
+		}
 	}
 }
 
@@ -126,11 +133,11 @@ func TestWarnSignal(t *testing.T) {
 	n := newNode(t)
 	for _, batch := range []bool{true, false} {
 		b := n.bundle()
-		b.EndNs = time.Now().Add(time.Hour).UnixNano()
+		b.LimitS = 3600
 		b.WarnSignal, b.WarnSeconds, b.WarnBatch = uint32(unix.SIGUSR1), 60, batch
 		k := n.launch(b, deaf)
 		n.awaitOutput(b, "ready")
-		n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, EndNs: time.Now().Add(30 * time.Second).UnixNano()}) // the warning is due
+		n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, LimitS: 60}) // the warning is due
 		if batch {
 			n.awaitOutput(b, "SIGUSR1\n")
 		}
@@ -147,7 +154,7 @@ func TestWarnSignal(t *testing.T) {
 func TestWarnSignalWaitsForTrap(t *testing.T) {
 	n := newNode(t)
 	b := n.bundle()
-	b.EndNs = time.Now().Add(10 * time.Minute).UnixNano()
+	b.LimitS = 600
 	b.WarnSignal, b.WarnSeconds, b.WarnBatch = uint32(unix.SIGUSR1), 3600, true
 	k := n.launch(b, "trap 'exit 7' USR1\necho trapped\nwhile :; do sleep 0.05; done")
 	if rec := n.ended(k); rec.Verdict != "exited" || rec.WaitStatus != 7<<8 {
@@ -271,18 +278,19 @@ func (n *node) awaitFrozen(b *pb.Bundle) {
 func TestSuspend(t *testing.T) {
 	n := newNode(t)
 	b := n.bundle()
-	b.EndNs = time.Now().Add(time.Hour).UnixNano()
+	b.LimitS = 3600
+	begunAgo(b, time.Second)
 	k := n.launch(b, "while :; do echo x; sleep 0.01; done")
 	n.awaitOutput(b, "x\nx\n")
 	// Its limit passes while it is suspended: that does not count.
-	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, Suspended: true, EndNs: time.Now().UnixNano() - 1})
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, Suspended: true, LimitS: 1})
 	n.awaitFrozen(b)
 	size := len(n.output(b))
 	time.Sleep(150 * time.Millisecond) // the absence of an event has no event to wait for
 	if len(n.output(b)) != size {
 		t.Error("suspended, but it writes on")
 	}
-	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, EndNs: time.Now().Add(time.Hour).UnixNano()})
+	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, LimitS: 3600})
 	awaitFile(t, b.StdOut.Path, func(s string) bool { return len(s) > size })
 	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_RUN, Suspended: true})
 	n.order(&pb.StepOrder{Key: k, Want: pb.StepWant_WANT_STOP})

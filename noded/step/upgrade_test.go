@@ -48,7 +48,7 @@ func TestUpgrade(t *testing.T) {
 	if rep := n.running(k1); !proto.Equal(rep.Key, k1) {
 		t.Errorf("the one that runs: %v", rep)
 	}
-	n.order(&pb.StepOrder{Key: k1, Want: pb.StepWant_WANT_RUN, EndNs: 4102444800e9}) // it takes orders
+	n.order(&pb.StepOrder{Key: k1, Want: pb.StepWant_WANT_RUN, LimitS: 3600}) // it takes orders
 	n.write("go", "hello")
 	x := n.ended(k1)
 	if x.Verdict != "exited" || x.WaitStatus>>8 != 4 || n.output(goesOn) != "hello\n" {

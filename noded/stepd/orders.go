@@ -17,16 +17,12 @@ func (r *run) apply(o *pb.StepOrder) {
 	now := time.Now()
 	switch o.Want {
 	case pb.StepWant_WANT_RUN:
-		r.limit.set(o.LimitS, o.EndNs, moments())
+		r.limit.lengthS = o.LimitS
 		r.suspend(o.Suspended)
 	case pb.StepWant_WANT_STOP:
 		r.stop(cmp.Or(o.StopReason, pb.StopCancel), true, now)
 	case pb.StepWant_WANT_KILL:
 		r.stopNow(cmp.Or(o.StopReason, pb.StopCancel), true, now)
-	default:
-		if o.EndNs != 0 {
-			r.limit.set(o.LimitS, o.EndNs, moments())
-		}
 	}
 	r.signals(o.Signals)
 	if r.crew != nil && len(o.Watchers) > 0 {

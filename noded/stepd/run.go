@@ -70,14 +70,13 @@ func newRun(b *pb.Bundle, dir string, log *slog.Logger) *run {
 		events: make(chan event, 4),
 		phase:  pb.StepPhase_STEP_PREPARING, pidfd: -1, sampleIn: time.Second,
 	}
-	at := moments()
-	r.limit.begunNS = at.bootNS
-	if b.BegunBootNs > 0 && b.BegunBootNs < at.bootNS { // a prolog has run since
+	now := clock.Boot()
+	r.limit = limit{lengthS: b.LimitS, begunNS: now}
+	if b.BegunBootNs > 0 && b.BegunBootNs < now { // a prolog has run since
 		r.limit.begunNS = b.BegunBootNs
 	}
-	r.limit.set(b.LimitS, b.EndNs, at)
 	if r.containing() {
-		r.limit.pause(at.bootNS)
+		r.limit.pause(now)
 	}
 	if b.Step != nil {
 		r.crew = newCrew(b)
@@ -334,9 +333,9 @@ func stepID(k *pb.StepKey) string {
 func (r *run) record() *pb.ExitRecord {
 	rec := verdict(r.f)
 	rec.Key = r.b.Key
-	at := moments()
-	rec.BootId, rec.EndBootNs, rec.RanNs = clock.BootID(), at.bootNS, at.bootNS-r.startUp
-	rec.StartNs, rec.EndNs = at.wallNS-rec.RanNs, at.wallNS // of one clock, if somebody has set it meanwhile
+	wall, boot := clock.Both()
+	rec.BootId, rec.EndBootNs, rec.RanNs = clock.BootID(), boot, boot-r.startUp
+	rec.StartNs, rec.EndNs = wall.UnixNano()-rec.RanNs, wall.UnixNano() // of one clock, if somebody has set it meanwhile
 	rec.MaxRssKib = r.use.maxRSSKiB
 	rec.CpuUsecUser, rec.CpuUsecSystem = r.use.userUsec, r.use.systemUsec
 	if !r.b.HoldOnly || r.adopted {

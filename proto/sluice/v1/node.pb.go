@@ -2435,9 +2435,8 @@ type StepOrder struct {
 	Launch        *LaunchSpec            `protobuf:"bytes,3,opt,name=launch" json:"launch,omitempty"` // with WANT_RUN, unless the node has reported the step
 	Signals       []*Signal              `protobuf:"bytes,4,rep,name=signals" json:"signals,omitempty"`
 	StopReason    string                 `protobuf:"bytes,5,opt,name=stop_reason,json=stopReason" json:"stop_reason,omitempty"` // "cancel", "timeout", "requeue", "preempt"
-	EndNs         int64                  `protobuf:"varint,6,opt,name=end_ns,json=endNs" json:"end_ns,omitempty"`               // when the time limit of a running step is reached by the controller's clock, 0 = none; may move
 	Suspended     bool                   `protobuf:"varint,7,opt,name=suspended" json:"suspended,omitempty"`
-	LimitS        uint32                 `protobuf:"varint,8,opt,name=limit_s,json=limitS" json:"limit_s,omitempty"` // the time limit itself, by which the node goes; 0 = none, or of a controller that does not say it
+	LimitS        uint32                 `protobuf:"varint,8,opt,name=limit_s,json=limitS" json:"limit_s,omitempty"` // time limit, counted from the start on the node; 0 = none; may change while the step runs
 	Watchers      []*StepWatcher         `protobuf:"bytes,9,rep,name=watchers" json:"watchers,omitempty"`            // of a step: to whom the node connects as well
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2508,13 +2507,6 @@ func (x *StepOrder) GetStopReason() string {
 	return ""
 }
 
-func (x *StepOrder) GetEndNs() int64 {
-	if x != nil {
-		return x.EndNs
-	}
-	return 0
-}
-
 func (x *StepOrder) GetSuspended() bool {
 	if x != nil {
 		return x.Suspended
@@ -2554,7 +2546,7 @@ type LaunchSpec struct {
 	Qos            string                 `protobuf:"bytes,12,opt,name=qos" json:"qos,omitempty"`
 	NumTasks       uint32                 `protobuf:"varint,13,opt,name=num_tasks,json=numTasks" json:"num_tasks,omitempty"`
 	StartNs        int64                  `protobuf:"varint,15,opt,name=start_ns,json=startNs" json:"start_ns,omitempty"`
-	EndNs          int64                  `protobuf:"varint,16,opt,name=end_ns,json=endNs" json:"end_ns,omitempty"` // 0 = no limit
+	EndNs          int64                  `protobuf:"varint,16,opt,name=end_ns,json=endNs" json:"end_ns,omitempty"` // by the controller's clock, for SLURM_JOB_END_TIME; 0 = no limit
 	Restarts       uint32                 `protobuf:"varint,17,opt,name=restarts" json:"restarts,omitempty"`
 	ArrayJobId     uint32                 `protobuf:"varint,18,opt,name=array_job_id,json=arrayJobId" json:"array_job_id,omitempty"`
 	ArrayTaskId    uint32                 `protobuf:"varint,19,opt,name=array_task_id,json=arrayTaskId" json:"array_task_id,omitempty"`
@@ -3151,7 +3143,6 @@ type Bundle struct {
 	Umask              uint32                 `protobuf:"varint,11,opt,name=umask" json:"umask,omitempty"`
 	Rlimits            []*Rlimit              `protobuf:"bytes,12,rep,name=rlimits" json:"rlimits,omitempty"`
 	Limits             *Limits                `protobuf:"bytes,13,opt,name=limits" json:"limits,omitempty"`
-	EndNs              int64                  `protobuf:"varint,14,opt,name=end_ns,json=endNs" json:"end_ns,omitempty"` // what end_ns of the order says
 	KillWaitS          uint32                 `protobuf:"varint,15,opt,name=kill_wait_s,json=killWaitS" json:"kill_wait_s,omitempty"`
 	WarnSignal         uint32                 `protobuf:"varint,16,opt,name=warn_signal,json=warnSignal" json:"warn_signal,omitempty"`
 	WarnSeconds        uint32                 `protobuf:"varint,17,opt,name=warn_seconds,json=warnSeconds" json:"warn_seconds,omitempty"`
@@ -3296,13 +3287,6 @@ func (x *Bundle) GetLimits() *Limits {
 		return x.Limits
 	}
 	return nil
-}
-
-func (x *Bundle) GetEndNs() int64 {
-	if x != nil {
-		return x.EndNs
-	}
-	return 0
 }
 
 func (x *Bundle) GetKillWaitS() uint32 {
@@ -4246,18 +4230,17 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"dynamicMig\x12\x1e\n" +
 	"\vjob_map_dir\x18\t \x01(\tR\tjobMapDir\x12\x19\n" +
 	"\bstat_dir\x18\n" +
-	" \x01(\tR\astatDirJ\x04\b\a\x10\bJ\x04\b\b\x10\t\"\xd9\x02\n" +
+	" \x01(\tR\astatDirJ\x04\b\a\x10\bJ\x04\b\b\x10\t\"\xd0\x02\n" +
 	"\tStepOrder\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12'\n" +
 	"\x04want\x18\x02 \x01(\x0e2\x13.sluice.v1.StepWantR\x04want\x12-\n" +
 	"\x06launch\x18\x03 \x01(\v2\x15.sluice.v1.LaunchSpecR\x06launch\x12+\n" +
 	"\asignals\x18\x04 \x03(\v2\x11.sluice.v1.SignalR\asignals\x12\x1f\n" +
 	"\vstop_reason\x18\x05 \x01(\tR\n" +
-	"stopReason\x12\x15\n" +
-	"\x06end_ns\x18\x06 \x01(\x03R\x05endNs\x12\x1c\n" +
+	"stopReason\x12\x1c\n" +
 	"\tsuspended\x18\a \x01(\bR\tsuspended\x12\x17\n" +
 	"\alimit_s\x18\b \x01(\rR\x06limitS\x122\n" +
-	"\bwatchers\x18\t \x03(\v2\x16.sluice.v1.StepWatcherR\bwatchers\"\xfb\x06\n" +
+	"\bwatchers\x18\t \x03(\v2\x16.sluice.v1.StepWatcherR\bwatchersJ\x04\b\x06\x10\aR\x06end_ns\"\xfb\x06\n" +
 	"\n" +
 	"LaunchSpec\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12&\n" +
@@ -4308,7 +4291,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x03R\x03pid\"\f\n" +
 	"\n" +
-	"AdoptReply\"\x8e\t\n" +
+	"AdoptReply\"\x85\t\n" +
 	"\x06Bundle\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -4323,8 +4306,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	" \x01(\v2\x12.sluice.v1.StdFileR\x06stdErr\x12\x14\n" +
 	"\x05umask\x18\v \x01(\rR\x05umask\x12+\n" +
 	"\arlimits\x18\f \x03(\v2\x11.sluice.v1.RlimitR\arlimits\x12)\n" +
-	"\x06limits\x18\r \x01(\v2\x11.sluice.v1.LimitsR\x06limits\x12\x15\n" +
-	"\x06end_ns\x18\x0e \x01(\x03R\x05endNs\x12\x1e\n" +
+	"\x06limits\x18\r \x01(\v2\x11.sluice.v1.LimitsR\x06limits\x12\x1e\n" +
 	"\vkill_wait_s\x18\x0f \x01(\rR\tkillWaitS\x12\x1f\n" +
 	"\vwarn_signal\x18\x10 \x01(\rR\n" +
 	"warnSignal\x12!\n" +
@@ -4349,7 +4331,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x04step\x182 \x01(\v2\x14.sluice.v1.StepTasksR\x04step\x12#\n" +
 	"\x04room\x18F \x01(\v2\x0f.sluice.v1.RoomR\x04room\x126\n" +
 	"\tcontainer\x18< \x01(\v2\x18.sluice.v1.StepContainerR\tcontainer\x12$\n" +
-	"\x03job\x18P \x01(\v2\x12.sluice.v1.StepJobR\x03job\"2\n" +
+	"\x03job\x18P \x01(\v2\x12.sluice.v1.StepJobR\x03jobJ\x04\b\x0e\x10\x0fR\x06end_ns\"2\n" +
 	"\x04Room\x12\x12\n" +
 	"\x04shim\x18\x01 \x01(\x03R\x04shim\x12\x16\n" +
 	"\x06thread\x18\x02 \x01(\x03R\x06thread\"\xbc\x01\n" +

@@ -13,12 +13,12 @@ import (
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 )
 
-// certificate is that of this host, for all of its connections.
+// certificate is this host's certificate, used for all of its connections.
 type certificate struct {
 	mtls.Live
-	renewed chan struct{} // to the relay
-	signs   chan string   // which authority signs, as the relay has heard
-	// followed is what controllers are judged by on them.
+	renewed chan struct{} // tells the relay
+	signs   chan string   // the CA that signs, as the relay has learnt
+	// followed decides which controllers to accept on these connections.
 	followed *greet.Followed
 }
 
@@ -33,28 +33,28 @@ func newCertificate(root *privsep.Client, about *nodepb.Welcome) (*certificate, 
 	return c, c.Set(mtls.Files{Authority: about.Ca, Certificate: about.Certificate, Key: about.Key})
 }
 
-// replace puts another one in force.
+// replace puts another certificate in force.
 func (c *certificate) replace(f mtls.Files) error {
 	if err := c.Set(f); err != nil {
 		return err
 	}
 	select {
 	case c.renewed <- struct{}{}:
-	default: // it has yet to look
+	default: // the last notice is still unread
 	}
 	return nil
 }
 
-// signed is told which authority signs.
+// signed notes the CA that signs.
 func (c *certificate) signed(authority string) {
 	select {
 	case c.signs <- authority:
-	default: // the next call says it again
+	default: // the next call repeats it
 	}
 }
 
-// keep renews the certificate of a login host, which is no node and has no loop, until it is stopped. The answers to its commands say when
-// another authority signs.
+// keep renews the certificate of a login host, which has no node.loop, until stop is called. The controller's answers to commands
+// say when another CA signs.
 func (c *certificate) keep(ctx context.Context, root *privsep.Client, about *nodepb.Welcome, log *slog.Logger) (stop func()) {
 	r := &renewal{}
 	if err := r.begin(mtls.Files{Authority: about.Ca, Certificate: about.Certificate, Key: about.Key}); err != nil {

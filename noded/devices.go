@@ -7,7 +7,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// addDevices puts everything about the devices into what the node says first.
+// addDevices adds the full device report to the hello.
 func (n *node) addDevices(h *pb.Hardware) {
 	r := n.deviceReport()
 	h.Devices, h.Mismatches, h.Unread = r.Devices, r.Mismatches, r.Unread
@@ -15,7 +15,7 @@ func (n *node) addDevices(h *pb.Hardware) {
 	n.devices = false
 }
 
-// deviceReport is everything about the devices, with whether jobs are kept from those of others.
+// deviceReport returns the full device report. A mismatch is added if jobs are not kept off each other's devices.
 func (n *node) deviceReport() *pb.DeviceReport {
 	r := n.have
 	if r == nil {
@@ -32,7 +32,7 @@ func (n *node) deviceReport() *pb.DeviceReport {
 	return &pb.DeviceReport{Devices: r.Devices, Mismatches: append(slices.Clone(r.Mismatches), open), Unread: r.Unread}
 }
 
-// openToAll says, for people, that jobs of this node are not kept from each other's devices; empty: they are, or there are none.
+// openToAll returns why jobs can open each other's devices, for people; empty: they cannot, or there are no devices.
 func (n *node) openToAll(devices []*pb.Device) string {
 	switch {
 	case len(devices) == 0 || n.bundler.Closes(n.settings):
@@ -40,12 +40,12 @@ func (n *node) openToAll(devices []*pb.Device) string {
 	case n.bundler.Open != nil:
 		return fmt.Sprintf("every job can open every device of this node: %v", n.bundler.Open)
 	case n.settings == nil:
-		return "" // not said yet
+		return "" // not known yet
 	}
 	return "every job can open every device of this node: ConstrainDevices=no in cgroup.conf"
 }
 
-// addDeviceChanges puts what has changed into a message, and says whether there was anything.
+// addDeviceChanges adds what has changed to a message, and reports whether anything has.
 func (n *node) addDeviceChanges(m *pb.NodeReport) bool {
 	if n.devices {
 		n.devices = false

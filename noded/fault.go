@@ -7,8 +7,8 @@ import (
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 )
 
-// lookForFault looks whether this node can start steps, with every heartbeat: a node whose spool is full is drained before it is given
-// another job. What is found out of turn, by a launch that failed, is told at once.
+// lookForFault checks with every heartbeat whether this node can start steps, so that a node whose spool is full is drained
+// before it gets another job. A launch that fails reports its fault at once.
 func (n *node) lookForFault(ctx context.Context) {
 	if n.faulted {
 		return
@@ -29,13 +29,13 @@ func (n *node) lookForFault(ctx context.Context) {
 	})
 }
 
-// rootPatience is how long noded-root may take to say what it finds: longer than it waits for a spool that hangs.
+// rootPatience is how long noded-root may take for the check: longer than it waits for a spool that hangs.
 var rootPatience = 90 * time.Second
 
 const rootSilent = "the root half of the node daemon does not answer"
 
-// noticeSilence drains this node when noded-root has been stopped or hangs: it neither starts nor ends anything then, while this half would
-// go on telling the controller that all is well.
+// noticeSilence drains this node when noded-root hangs or is stopped. It starts and ends nothing then, while noded-link would go
+// on to report a healthy node.
 func (n *node) noticeSilence(ctx context.Context, answered <-chan struct{}) {
 	n.wg.Add(1)
 	go func() {
@@ -71,9 +71,9 @@ func (n *node) tellFault(why string) {
 		return
 	}
 	if why != "" {
-		n.log.Error("this node cannot start jobs, and is drained", "why", why)
+		n.log.Error("this node cannot start jobs: draining it", "why", why)
 	} else {
-		n.log.Info("this node can start jobs again: scontrol update state=resume gives it back", "was", n.fault)
+		n.log.Info("this node can start jobs again: return it to service with scontrol update state=resume", "was", n.fault)
 	}
 	n.fault, n.beat = why, true
 }

@@ -19,31 +19,31 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// FetchOptions say who fetches, from where, and into what.
+// FetchOptions are the options of Fetch.
 type FetchOptions struct {
 	NodeName    string
 	Controllers []string // host:port, tried in turn
 	Files       mtls.Files
 	Store       *hostconf.Store
 	Log         *slog.Logger
-	// Apart is that of Options; nil: within this process.
+	// Apart is as in Options; nil: noded-link runs within this process.
 	Apart func(*os.File) (wait func() error, err error)
 }
 
-// Fetch gets the configuration from the controller, for a host that has none at all: nothing else can begin before. It tries until it has
-// one that can be kept, or ctx ends. The half with the network is a noded-link, as later on; it stores nothing itself.
+// Fetch gets the configuration from the controller for a host that has none and cannot start without. It tries until it has
+// stored one, or ctx ends. As later, a noded-link does the network part and stores nothing itself.
 func Fetch(ctx context.Context, o FetchOptions) (*hostconf.Bundle, error) {
 	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		b, err := o.once(ctx)
 		if err == nil || ctx.Err() != nil {
 			return b, err
 		}
-		o.Log.Error("cannot take the configuration from the controller: trying again", "err", err)
+		o.Log.Error("cannot get the configuration from the controller: will keep trying", "err", err)
 		pause(ctx, wait)
 	}
 }
 
-// once is one noded-link, which ends when it has brought a configuration, or brings one that is refused.
+// once runs one noded-link, which ends when it has delivered a configuration, accepted or not.
 func (o *FetchOptions) once(ctx context.Context) (*hostconf.Bundle, error) {
 	ours, theirs, err := privsep.Pair()
 	if err != nil {
@@ -88,7 +88,7 @@ func (o *FetchOptions) take(conn net.Conn) (*hostconf.Bundle, error) {
 	}
 	order := &nodepb.Request{}
 	if err := proto.Unmarshal(raw, order); err != nil || order.GetConfiguration() == nil {
-		return nil, errors.New("noded-link has brought something else than a configuration")
+		return nil, errors.New("noded-link sent something other than a configuration")
 	}
 	return o.Store.Put(order.GetConfiguration())
 }
@@ -103,7 +103,7 @@ func (o *FetchOptions) within(ctx context.Context, f *os.File) (wait func() erro
 	return func() error { return <-done }, nil
 }
 
-// fetch is what noded-link does of it: it passes on what the controller gives until the other half has had enough.
+// fetch is noded-link's side of Fetch: it passes on the controller's configurations until noded-root closes the connection.
 func fetch(ctx context.Context, client *privsep.Client, about *nodepb.Welcome, log *slog.Logger) error {
 	tls, err := mtls.HostFrom(mtls.Files{Authority: about.Ca, Certificate: about.Certificate, Key: about.Key})
 	if err != nil {
@@ -132,7 +132,7 @@ func fetch(ctx context.Context, client *privsep.Client, about *nodepb.Welcome, l
 	return nil
 }
 
-// configured takes in what became of a configuration.
+// configured notes the outcome of a configuration.
 func (n *node) configured(c *pb.ConfigurationState) {
 	n.conf, n.confNews = c, true
 	if c.GetError() == "" {
@@ -140,13 +140,13 @@ func (n *node) configured(c *pb.ConfigurationState) {
 	}
 }
 
-// offer passes on a configuration. It is kept until it is in force: what kept it from that, such as a full disk, may pass.
+// offer passes a configuration to noded-root and keeps it until it is in force: an obstacle such as a full disk may pass.
 func (n *node) offer(c *pb.Configuration) {
 	n.offered = c
 	n.root.Tell(&nodepb.Request{What: &nodepb.Request_Configuration{Configuration: c}})
 }
 
-// offerAgain is done with each heartbeat.
+// offerAgain retries with each heartbeat.
 func (n *node) offerAgain() {
 	if n.offered != nil && n.conf.GetError() != "" {
 		n.offer(n.offered)

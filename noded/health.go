@@ -10,8 +10,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// health runs HealthCheckProgram on all nodes at the same time, by the clock, or with CYCLE each at its own time within the interval. It
-// belongs to node.loop. What a check finds is the program's own to act upon, with scontrol.
+// health schedules HealthCheckProgram: by the clock, so at the same time on all nodes; with CYCLE, at this node's offset in the
+// interval. It belongs to node.loop. The program itself acts on what it finds, with scontrol.
 type health struct {
 	timer   *time.Timer
 	every   time.Duration
@@ -19,7 +19,7 @@ type health struct {
 	running bool
 }
 
-// C is when the next check is due; nil, and so never, without a check.
+// C delivers when the next check is due; nil, and so never, without a check.
 func (h *health) C() <-chan time.Time {
 	if h.timer == nil {
 		return nil
@@ -27,7 +27,7 @@ func (h *health) C() <-chan time.Time {
 	return h.timer.C
 }
 
-// plan takes over what the controller says of the check.
+// plan applies the controller's settings for the check.
 func (h *health) plan(s *pb.NodeSettings, now time.Time) {
 	every, offset := time.Duration(s.GetHealthCheckS())*time.Second, time.Duration(s.GetHealthOffsetS())*time.Second
 	if s.GetHealthCheck() == "" {
@@ -43,7 +43,7 @@ func (h *health) plan(s *pb.NodeSettings, now time.Time) {
 	}
 }
 
-// again waits for the next turn.
+// again schedules the next check.
 func (h *health) again(now time.Time) {
 	if h.timer != nil {
 		h.timer.Reset(untilCheck(now, h.every, h.offset))
@@ -57,14 +57,14 @@ func (h *health) stop() {
 	}
 }
 
-// untilCheck is how long after now the next whole interval since the epoch begins, and offset later.
+// untilCheck returns the time from now to the next check. Checks are due offset after each whole interval since the zero time.
 func untilCheck(now time.Time, every, offset time.Duration) time.Duration {
 	last := now.Add(-offset).Truncate(every).Add(offset)
 	return last.Add(every).Sub(now)
 }
 
-// checkHealth runs the check when this node is in one of the states that it is for, and can be reached: a node that does not respond is
-// not checked.
+// checkHealth runs the check if the node is in one of the configured states and linked to the controller. As in Slurm, a node
+// that does not respond is not checked.
 func (n *node) checkHealth(ctx context.Context) {
 	n.health.again(time.Now())
 	if n.stream != nil && n.heard && n.healthState(n.settings.GetHealthStates()) {
@@ -72,8 +72,8 @@ func (n *node) checkHealth(ctx context.Context) {
 	}
 }
 
-// runHealthCheck runs the check in whatever state this node is, unless it runs already. It does so once after the controller has first
-// spoken: the check that the root half ran before, as the daemon was started, could not reach the controller.
+// runHealthCheck runs the check in any state of the node, unless it runs already. It also runs once after the first contact with
+// the controller, because the check that noded-root ran at startup could not reach the controller.
 func (n *node) runHealthCheck(ctx context.Context) {
 	if n.health.running {
 		return
@@ -89,8 +89,7 @@ func (n *node) runHealthCheck(ctx context.Context) {
 	})
 }
 
-// healthState tells whether a check for these states (HealthCheckNodeState) is for this node as it is now. A node that is DOWN is in none
-// of them but ANY.
+// healthState reports whether the node is now in one of states (HealthCheckNodeState). A DOWN node matches only ANY.
 func (n *node) healthState(states string) bool {
 	is := "IDLE"
 	cpus, jobs := n.busy()
@@ -102,7 +101,7 @@ func (n *node) healthState(states string) bool {
 	case jobs > 0:
 		is = "MIXED"
 	}
-	any := true // CYCLE alone says nothing of states
+	any := true // CYCLE alone does not restrict the states
 	for word := range strings.SplitSeq(states, ",") {
 		switch word {
 		case "", "CYCLE":
@@ -121,7 +120,7 @@ func (n *node) healthState(states string) bool {
 	return any
 }
 
-// busy counts the CPUs of the jobs that are on this node, and these.
+// busy returns the number of jobs on this node and their CPUs.
 func (n *node) busy() (cpus uint32, jobs int) {
 	for j := range n.steps.All() {
 		if j.Phase() != pb.StepPhase_STEP_ENDED && !j.Refused() {

@@ -18,13 +18,13 @@ func (h host) Call(ctx context.Context, r *nodepb.Request) (*nodepb.Answer, erro
 	return h.root.Call(ctx, r)
 }
 
-// Work runs f in a goroutine, with one of the places for what may wait for a disk or a program.
+// Work runs f in a goroutine, limited as work that may wait for a disk or a program.
 func (h host) Work(ctx context.Context, f func() func()) { h.within(ctx, h.workers, f) }
 
-// Signal does so with one of the places for what must not wait for those.
+// Signal is Work with a limit of its own, for work that must not wait behind the other.
 func (h host) Signal(ctx context.Context, f func() func()) { h.within(ctx, h.signals, f) }
 
-// Later has the loop run f after d.
+// Later makes the loop run f after d.
 func (h host) Later(ctx context.Context, d time.Duration, f func()) {
 	h.wg.Add(1)
 	go func() {
@@ -46,19 +46,19 @@ func (h host) Now() time.Time { return time.Now() }
 // Boot is CLOCK_BOOTTIME.
 func (h host) Boot() int64 { return clock.Boot() }
 
-// Settings are the controller's.
+// Settings are the controller's settings.
 func (h host) Settings() *pb.NodeSettings { return h.settings }
 
-// Bundle describes a launch to its shim.
+// Bundle builds the shim's description of a launch.
 func (h host) Bundle(l *pb.LaunchSpec) *pb.Bundle { return h.bundler.Build(l, h.settings) }
 
-// Daemon describes this node to environments.
+// Daemon describes this node for job environments.
 func (h host) Daemon() taskenv.Daemon { return h.bundler.Environ(h.settings) }
 
-// Fault takes in why this node cannot start steps.
+// Fault notes why this node cannot start steps.
 func (h host) Fault(why string) { h.tellFault(why) }
 
-// hook has noded-root run a program of the administrator, and waits for its end.
+// hook makes noded-root run one of the administrator's programs, and waits for its end.
 func (n *node) hook(ctx context.Context, h *nodepb.Hook) (*nodepb.Answer, error) {
 	return n.root.Call(ctx, &nodepb.Request{What: &nodepb.Request_Hook{Hook: h}})
 }

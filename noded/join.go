@@ -21,24 +21,26 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// JoinOptions say how a host joins a cluster.
+// JoinOptions are the options of Join.
 type JoinOptions struct {
-	Token string // its text
-	TLS   string // folder for ca.crt, ROLE.crt and ROLE.key
+	Token string // the token's text
+	TLS   string // directory for ca.crt, ROLE.crt and ROLE.key
 	Log   *slog.Logger
-	// Ask asks the controllers of a token for a certificate: Ask of this package, in a process without rights.
+	// Ask asks the token's controllers for a certificate: this package's Ask, in an unprivileged process.
 	Ask func(context.Context, *nodepb.Asking) (*nodepb.Asked, error)
-	// Patience is how long controllers that do not answer are asked; 0: a minute.
+	// Patience is how long to ask controllers that do not answer; 0: a minute.
 	Patience time.Duration
 }
 
 // askPause is the pause between attempts to reach a controller.
 const askPause = time.Second
 
-// Join makes a key, has it certified by the controllers that the token names, and stores what comes. The key is stored before anybody is
-// asked: a host that was stopped before it had the answer asks again for the same key, which the controller answers as the first time.
+// Join makes a key, has it certified by the controllers that the token names, and stores the result. The key is stored before the
+// request: a host that was stopped before it had the answer repeats the request with the same key, and the controller repeats its
+// answer.
 //
-// The token may be given with every start: when it has been used, and the folder has a certificate of that cluster, that is all.
+// The token may be given at every start. Once it was used and the directory has a certificate of that cluster, Join succeeds
+// without a new one.
 func Join(ctx context.Context, o JoinOptions) (mtls.Identity, error) {
 	t, err := jointoken.Parse(o.Token)
 	if err != nil {
@@ -48,7 +50,7 @@ func Join(ctx context.Context, o JoinOptions) (mtls.Identity, error) {
 	if t.Role != mtls.RoleNode && t.Role != mtls.RoleLogin {
 		return id, fmt.Errorf("cannot join as %q: this program knows the roles %s and %s", t.Role, mtls.RoleNode, mtls.RoleLogin)
 	}
-	// What is secret is in the last folder: a login host's daemon, which is not root, passes through those above.
+	// Only the last directory is private: the daemon of a login host, which is not root, must pass through its parents.
 	err = os.MkdirAll(filepath.Dir(filepath.Clean(o.TLS)), 0o755)
 	if err == nil {
 		err = os.MkdirAll(o.TLS, 0o700)
@@ -68,7 +70,7 @@ func Join(ctx context.Context, o JoinOptions) (mtls.Identity, error) {
 		Secret: t.Secret, Node: t.Node, Role: t.Role, Cluster: t.Cluster, Request: request}})
 	if err != nil {
 		if hasJoined(o.TLS, id, t.Fingerprint) {
-			o.Log.Info("this host has joined before: its certificate is used", "host", id.Name, "role", id.Role, "token", err)
+			o.Log.Info("this host has joined before: using its certificate", "host", id.Name, "role", id.Role, "token", err)
 			return id, nil
 		}
 		return id, fmt.Errorf("cannot join cluster %s: %w", t.Cluster, err)
@@ -80,7 +82,7 @@ func Join(ctx context.Context, o JoinOptions) (mtls.Identity, error) {
 	if err := mtls.Store(o.TLS, t.Role, f); err != nil {
 		return id, fmt.Errorf("cannot keep the certificate of this host: %w", err)
 	}
-	// Where the controllers are, for a host that has no slurm.conf of its own.
+	// The controllers' addresses, for a host without a slurm.conf of its own.
 	if err := mtls.Write(filepath.Join(o.TLS, "controllers"), 0o644, []byte(strings.Join(t.Controllers, "\n")+"\n")); err != nil {
 		return id, err
 	}
@@ -89,7 +91,7 @@ func Join(ctx context.Context, o JoinOptions) (mtls.Identity, error) {
 	return id, nil
 }
 
-// ask asks until somebody has answered.
+// ask retries until a controller answers.
 func (o *JoinOptions) ask(ctx context.Context, q *nodepb.Asking) (*nodepb.CertificateReply, error) {
 	patience := o.Patience
 	if patience == 0 {
@@ -113,7 +115,7 @@ func (o *JoinOptions) ask(ctx context.Context, q *nodepb.Asking) (*nodepb.Certif
 	}
 }
 
-// hasJoined: the folder has a certificate for this host, of the authority with that fingerprint.
+// hasJoined reports whether the directory has a certificate for this host from the CA with that fingerprint.
 func hasJoined(dir string, id mtls.Identity, fingerprint []byte) bool {
 	f, err := mtls.HostFiles(dir, id.Role)
 	return err == nil && mtls.Accept(f, id) == nil && knows(f.Authority, fingerprint) == nil
@@ -135,7 +137,7 @@ func knows(authorities, fingerprint []byte) error {
 // askTimeout bounds one attempt at one controller.
 const askTimeout = 15 * time.Second
 
-// Ask asks the controllers of a token, one after the other, until one has certified or refused.
+// Ask asks the token's controllers in turn until one certifies or refuses.
 func Ask(ctx context.Context, q *nodepb.Asking) *nodepb.Asked {
 	if len(q.Fingerprint) != sha256.Size {
 		return &nodepb.Asked{Error: "the token has no fingerprint"}
@@ -152,7 +154,7 @@ func Ask(ctx context.Context, q *nodepb.Asking) *nodepb.Asked {
 		switch st.Code() {
 		case codes.PermissionDenied, codes.InvalidArgument, codes.FailedPrecondition, codes.Unimplemented:
 			out.Again = false
-		case codes.Unavailable, codes.Unknown: // another authority stays another one
+		case codes.Unavailable, codes.Unknown: // a controller with another CA will not get the right one
 			out.Again = out.Again && !strings.Contains(st.Message(), mtls.ErrPeer.Error())
 		}
 	}
@@ -171,11 +173,11 @@ func askOne(ctx context.Context, addr string, q *nodepb.Asking) (*nodepb.Certifi
 	return nodepb.NewEnrolAPIClient(conn).Join(ctx, q.Join)
 }
 
-// AskFrom is Ask for the process that does it: what it reads, and what it writes.
+// AskFrom is Ask for a separate process: it decodes the request and encodes the answer.
 func AskFrom(ctx context.Context, in []byte) ([]byte, error) {
 	q := &nodepb.Asking{}
 	if err := proto.Unmarshal(in, q); err != nil {
-		return nil, fmt.Errorf("cannot read what to ask the controller: %w", err)
+		return nil, fmt.Errorf("cannot decode the request to join: %w", err)
 	}
 	return proto.Marshal(Ask(ctx, q))
 }

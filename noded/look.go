@@ -8,7 +8,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// lookAtSteps has the processes of the running steps looked at, beside the loop, one look at a time.
+// lookAtSteps samples the processes of the running steps beside the loop, one scan at a time.
 func (n *node) lookAtSteps(ctx context.Context) {
 	if n.looking || n.stream == nil || !n.running() {
 		return
@@ -21,7 +21,7 @@ func (n *node) lookAtSteps(ctx context.Context) {
 			if err != nil {
 				return
 			}
-			for _, u := range a.Usage { // of a step that has ended meanwhile nobody wants to know
+			for _, u := range a.Usage { // steps may have ended meanwhile
 				if n.steps.Running(agent.KeyOf(u.Key)) {
 					n.usages = append(n.usages, u)
 				}

@@ -18,14 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultMetrics is where metrics of a node are served unless its daemon is told otherwise: for this machine alone.
+// DefaultMetrics is the default address for a node's metrics: reachable from this machine alone.
 const DefaultMetrics = "127.0.0.1:" + metrics.NodePort
 
-// metricsAgain is how long after an attempt to listen for metrics, which has failed, the next one is made. Replaced in tests.
+// metricsAgain is the pause between attempts to listen for metrics. Replaced in tests.
 var metricsAgain = 30 * time.Second
 
-// listenMetrics opens the socket for metrics, which noded-link serves, and reads the tokens, which noded-link could not. A node whose
-// metrics cannot be read runs jobs all the same. While the address is taken, another attempt is made now and then until stop is called.
+// listenMetrics opens the socket for metrics, which noded-link serves, and reads the tokens, which noded-link has no right to
+// read. A node without metrics still runs jobs. While the address is taken, it retries periodically until stop is called.
 func (o *Options) listenMetrics(ctx context.Context) (stop func()) {
 	if o.Metrics == "" || o.Login {
 		return func() {}
@@ -33,19 +33,19 @@ func (o *Options) listenMetrics(ctx context.Context) (stop func()) {
 	if o.MetricsTokens != "" {
 		var err error
 		if o.tokens, err = metrics.ReadTokens(o.MetricsTokens); err != nil {
-			o.Log.Error("no token opens metrics", "err", err)
+			o.Log.Error("cannot read the tokens for metrics", "err", err)
 		}
 	}
 	l, err := outside(o.Metrics)
 	if err != nil {
-		o.Log.Error("metrics are not served: cannot make a socket for the address of --metrics", "err", err)
+		o.Log.Error("metrics are not served: cannot open a socket for the address of --metrics", "err", err)
 		return func() {}
 	}
 	o.metrics = l.File()
 	if err = l.Listen(); err == nil {
 		return func() { _ = l.File().Close() }
 	}
-	o.Log.Warn("metrics are not served yet: --metrics ADDR:PORT gives this daemon another address, none switches them off", "err", err)
+	o.Log.Warn("metrics are not served yet: set another address with --metrics ADDR:PORT, or --metrics none", "err", err)
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -60,7 +60,7 @@ func (o *Options) listenMetrics(ctx context.Context) (stop func()) {
 	return func() { cancel(); <-done; _ = l.File().Close() }
 }
 
-// outside makes a socket of the machine's network namespace, which this process may have left.
+// outside makes a socket in the machine's network namespace, which this process may have left.
 func outside(addr string) (l *tcp.Later, err error) {
 	if inherit.Net < 0 {
 		return tcp.NewLater(addr)
@@ -75,7 +75,7 @@ func outside(addr string) (l *tcp.Later, err error) {
 	return l, err
 }
 
-// serveMetrics serves them until ctx ends; served is closed when it has.
+// serveMetrics serves metrics until ctx ends; served is closed when it has finished.
 func (n *node) serveMetrics(ctx context.Context) (served <-chan struct{}) {
 	done := make(chan struct{})
 	if !n.about.Metrics || n.sockets.Metrics == nil {
@@ -102,7 +102,7 @@ func (n *node) serveMetrics(ctx context.Context) (served <-chan struct{}) {
 	return done
 }
 
-// renderMetrics has the loop say what there is: records are not changed once they are made.
+// renderMetrics has the loop collect the figures, and renders them outside the loop: records are immutable once made.
 func (n *node) renderMetrics(ctx context.Context, p *metrics.Page, names bool) error {
 	said := make(chan nodemetrics.Node, 1)
 	select {
@@ -115,7 +115,7 @@ func (n *node) renderMetrics(ctx context.Context, p *metrics.Page, names bool) e
 	return nil
 }
 
-// figures are what there is to say of this node. Only the loop calls it.
+// figures collects this node's metrics. Only the loop calls it.
 func (n *node) figures() nodemetrics.Node {
 	f := nodemetrics.Node{Linked: n.stream != nil, Devices: n.have.GetDevices(), Samples: n.samples, Version: version.Sluice}
 	if load, err := n.o.Prober.Load(); err == nil {
@@ -145,8 +145,8 @@ func (n *node) figures() nodemetrics.Node {
 	return f
 }
 
-// describe says whose a job is and what it has here. Of a step that was found at the start, and has no
-// epilog, only the uid is known.
+// describe fills in the owner of a job and its resources on this node. For a step found at startup that has no epilog, only uid
+// and CPUs are known.
 func describe(j *lifecycle.Step, to *nodemetrics.Job) {
 	l := j.Launch()
 	if l == nil {
@@ -161,5 +161,5 @@ func describe(j *lifecycle.Step, to *nodemetrics.Job) {
 	}
 }
 
-// namesPrivate says whether metrics name users only to clients that have shown something: unless the controller says otherwise.
+// namesPrivate reports whether metrics name users only to authenticated clients. That is the default without settings.
 func namesPrivate(s *pb.NodeSettings) bool { return !s.GetPublicJobs() }

@@ -22,58 +22,58 @@ import (
 
 // Limits of the daemon.
 const (
-	maxWorkers       = 256 // goroutines that launch, control, forget, or run a prolog or epilog
-	maxTaken         = 128 // events taken in before the next look at what is missing
+	maxWorkers       = 256 // goroutines that launch, signal, forget, or run a prolog or epilog
+	maxTaken         = 128 // events handled before the next reconciliation
 	defaultHeartbeat = 10 * time.Second
 )
 
-// node is the daemon's state. Its fields belong to loop, except those that never change after init.
+// node is the state of noded-link. Its fields belong to loop, except those that never change after init.
 type node struct {
 	o       linkOptions
 	log     *slog.Logger
 	root    *privsep.Client
-	about   *nodepb.Welcome // what the root half said of this node
+	about   *nodepb.Welcome // noded-root's description of this node
 	cert    *certificate
 	renewal renewal
 	inv     hw.Inventory
 	bundler *bundle.Builder
 	sockets Sockets
-	private atomic.Bool // whose jobs there are is not for everybody: so until a controller has said otherwise
+	private atomic.Bool // job owners are private: the default until a controller says otherwise
 
-	settings  *pb.NodeSettings // nil until a controller has ever spoken
+	settings  *pb.NodeSettings // nil until a controller has sent some, ever
 	clusterID string
 	steps     *lifecycle.Steps
 
 	stream   *link.Stream
-	taken    bool // a controller has known this node since the daemon was started
-	greeted  bool // the hello is on its way
-	heard    bool // the controller has spoken on it
+	taken    bool // a controller has accepted this node since the daemon started
+	greeted  bool // the hello was sent on stream
+	heard    bool // the controller has sent something on stream
 	ending   bool // RebootProgram runs
 	beat     bool // a heartbeat is due
 	have     *pb.DeviceReport
-	devices  bool   // the report of the devices is due
-	saidOpen string // why devices are open to every job, as last logged
+	devices  bool   // a report of the devices is due
+	saidOpen string // why devices are open to all jobs, as last logged
 	samples  []*pb.DeviceSample
-	sampled  bool // so is what they are doing
+	sampled  bool // samples are to be reported
 
-	conf     *pb.ConfigurationState // what is in force here
-	confNews bool                   // it is to be reported
-	offered  *pb.Configuration      // by the controller, and not in force yet
+	conf     *pb.ConfigurationState // the configuration in force
+	confNews bool                   // conf is to be reported
+	offered  *pb.Configuration      // by the controller, not in force yet
 
 	health   health
-	standing *pb.NodeStanding // as the controller said last
+	standing *pb.NodeStanding // as last told by the controller
 
 	fault   string // why this node cannot start steps; "" = it can
-	faulted bool   // a look for that is under way
+	faulted bool   // a check for faults is running
 
-	looking bool            // a look at the running steps is under way
-	usages  []*pb.StepUsage // what it found, to be reported
-	seen    []*pb.StepUsage // what the last one found, for metrics
+	looking bool            // a scan of the running steps is under way
+	usages  []*pb.StepUsage // its result, to be reported
+	seen    []*pb.StepUsage // its result, for metrics
 
 	events  chan link.Event
-	results chan func()   // what workers found out, to be run by loop
-	workers chan struct{} // those that may wait for a disk or a program
-	signals chan struct{} // those that pass an order on to a step: they must not wait for the others
+	results chan func()   // completions of workers, run by loop
+	workers chan struct{} // limits workers that may wait for a disk or a program
+	signals chan struct{} // limits workers that pass an order to a step: separate, since these must not wait for the others
 	wg      sync.WaitGroup
 }
 
@@ -107,10 +107,10 @@ func (n *node) init() (err error) {
 	return nil
 }
 
-// rootsLimit leaves the hard limits of jobs to noded-root: they are its own.
+// rootsLimit sets no hard limits for jobs: noded-root has its own and applies them.
 func rootsLimit(int) uint64 { return unix.RLIM_INFINITY }
 
-// run starts the link and the loop, and puts everything away when ctx ends, or the root half goes.
+// run starts the link and the loop. It cleans up when ctx ends or noded-root closes the connection.
 func (n *node) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -127,7 +127,7 @@ func (n *node) run(ctx context.Context) error {
 	n.root.Close()
 	for range n.events { // until the link has ended
 	}
-	for range n.root.Words() { // until nothing waits for somebody to listen
+	for range n.root.Words() { // drain it, so that the reader does not block
 	}
 	<-linked
 	n.wg.Wait()
@@ -166,7 +166,7 @@ func (n *node) loop(ctx context.Context) {
 			}
 			n.linked(ctx, ev)
 		case w, ok := <-n.root.Words():
-			if !ok { // the root half has gone: so do we
+			if !ok { // noded-root has gone, so noded-link ends too
 				return
 			}
 			n.told(ctx, w)
@@ -179,7 +179,7 @@ func (n *node) loop(ctx context.Context) {
 	}
 }
 
-// drain takes in what has come meanwhile, so that a burst costs one look at what is missing and one message.
+// drain handles all that is queued, so that a burst costs one reconciliation and one message.
 func (n *node) drain(ctx context.Context) {
 	for range maxTaken {
 		select {
@@ -196,10 +196,10 @@ func (n *node) drain(ctx context.Context) {
 	}
 }
 
-// work runs f in a goroutine; what f returns is run by loop afterwards, unless the daemon ends before.
+// work runs f in a goroutine. The loop then runs the function that f returns, unless ctx ends first.
 func (n *node) work(ctx context.Context, f func() func()) { n.within(ctx, n.workers, f) }
 
-// within is work with one of these places.
+// within is work with the given limit on goroutines.
 func (n *node) within(ctx context.Context, places chan struct{}, f func() func()) {
 	n.wg.Add(1)
 	go func() {
@@ -218,7 +218,7 @@ func (n *node) within(ctx context.Context, places chan struct{}, f func() func()
 	}()
 }
 
-// told takes in what the root half says.
+// told handles a message from noded-root.
 func (n *node) told(ctx context.Context, w *nodepb.Word) {
 	switch {
 	case w.GetReport() != nil:

@@ -1,12 +1,12 @@
-// Package noded is the node daemon: it reports this node to the controller, runs prolog, steps and epilog of each job
-// that the controller wants here, and reports how they ended.
+// Package noded is the node daemon. It reports this node to the controller, runs prolog, steps and epilog of each job that the
+// controller assigns to this node, and reports how they ended.
 //
-// It is two processes. noded-root (package root) has root's rights and no network, and keeps shims, devices and spool.
-// noded-link, this package, has no rights at all (package confine): it talks to the controller and decides what is
-// missing. One goroutine in it (node.loop) owns everything that is known. It receives messages of the controller
-// (package link), news of noded-root and results of its own work, asks package agent what is missing, orders that in
-// goroutines of its own (package orders), and reports changes to the controller. Jobs outlive both processes: their
-// shims continue, and the next daemon finds them.
+// It consists of two processes. noded-root (package root) has root privileges, no network, and owns shims, devices and the spool.
+// noded-link, this package, has no privileges (package confine). It talks to the controller and decides which actions are
+// missing. One goroutine (node.loop) owns all of its state: it receives the controller's messages (package link), messages from
+// noded-root and results of its own workers, asks package agent what is missing, starts these actions in worker goroutines
+// (package lifecycle), and reports changes to the controller. Jobs outlive both processes: their shims continue, and the next
+// daemon finds them.
 package noded
 
 import (
@@ -38,11 +38,11 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Options say who this node is and where its controller is. The rest of its settings come from the controller.
+// Options name this node and its controllers. The other settings come from the controller.
 type Options struct {
 	NodeName    string
-	Spool       string   // folder of this node alone; users must be able to pass through it
-	TLS         string   // folder with ca.crt, node.crt and node.key (package mtls)
+	Spool       string   // directory of this node alone; users need search permission on it
+	TLS         string   // directory with ca.crt, node.crt and node.key (package mtls)
 	Controllers []string // host:port, tried in turn
 	Cluster     string   // names the cgroup root sluice/<cluster>/<node>
 	Conf        string   // path of slurm.conf, passed on to jobs as SLURM_CONF; may be empty
@@ -50,58 +50,59 @@ type Options struct {
 	Log         *slog.Logger
 	Level       *slog.LevelVar `json:"-"` // of Log, when the controller may change it (SlurmdDebug)
 	ShimLog     *os.File       // where shims write; nil: standard error
-	// ShimEnv is what the environment of a shim says of how to write there; nil: nothing.
+	// ShimEnv returns the environment variables that tell a shim how to log; nil: none.
 	ShimEnv func() []string `json:"-"`
-	// Reload opens the log again, as slurm.conf says now, and gives what else the files say. nil: all stays as it is.
+	// Reload rereads the configuration files, reopens the log accordingly, and returns the other settings. nil: nothing is
+	// reread.
 	Reload func() (root.Reread, error) `json:"-"`
-	// Files is what the node goes by: files of its own, or what the controller has given.
+	// Files is the node's configuration: its own files or those fetched from the controller.
 	Files root.Conf `json:"-"`
 	// Signals are SIGHUP and SIGUSR2; may be nil.
 	Signals <-chan os.Signal `json:"-"`
-	// Service is told how this daemon is doing; may be nil.
+	// Service receives the daemon's state for systemd; may be nil.
 	Service *service.Manager `json:"-"`
-	// HealthCheck is HealthCheckProgram of slurm.conf, where it is to run: once before this node registers. Later runs follow the
-	// controller's settings.
+	// HealthCheck is HealthCheckProgram of slurm.conf. It runs once before the node registers; empty: no check at startup. Later
+	// runs follow the controller's settings.
 	HealthCheck string
-	// CgroupPlugin is that of cgroup.conf(5); empty: autodetect.
+	// CgroupPlugin is CgroupPlugin of cgroup.conf(5); empty: autodetect.
 	CgroupPlugin string
-	// GPUs is the driver; nil: there is none, because of NoGPUs.
+	// GPUs is the GPU driver; nil: there is none, for the reason NoGPUs.
 	GPUs   gpu.Source `json:"-"`
 	NoGPUs string
-	// GPUFiles: the usual files about the jobs of GPUs (package gpufiles) are this daemon's to write, when it runs as root.
+	// GPUFiles enables the files that map GPUs to jobs (package gpufiles). They are only written as root.
 	GPUFiles bool
-	// Policy is what this node lets be done on it.
+	// Policy limits what anyone may do on this node.
 	Policy policy.Policy
-	// Apart starts noded-link as a process, with its end of the connection as the first descriptor after standard error, and gives how to
-	// wait for its end. nil: it runs in this process, which is for tests.
-	// relay is the listening socket that it has after that, nil where there is none.
-	// metrics is that for metrics, likewise.
+	// Apart starts noded-link as a process of its own and returns a function that waits for its end. The connection (orders) is
+	// the first descriptor after standard error. The listening sockets for commands (relay) and for metrics follow; either may be
+	// nil. If Apart is nil, noded-link runs in this process, which is for tests.
 	Apart func(orders, relay, metrics *os.File) (wait func() error, err error) `json:"-"`
-	// Relay is the path of the socket by which commands on this host reach the controller; empty: there is none.
+	// Relay is the path of the socket through which commands on this host reach the controller; empty: none.
 	Relay string
-	// Sessions is the path of the socket by which sessions of sshd are adopted; empty: there is none.
+	// Sessions is the path of the socket through which sshd sessions are adopted; empty: none.
 	Sessions string
-	// Dynamic is what to say of a node that slurm.conf does not name, "Feature=… Gres=…", when it joins; nil: it does not.
+	// Dynamic is the configuration ("Feature=… Gres=…") with which a node that slurm.conf does not name joins; nil: it does not
+	// join.
 	Dynamic *string
-	// Login: this is a login host, which has no resources and runs no jobs; Spool, Steps and devices are nobody's.
+	// Login marks a login host. It has no resources and runs no jobs; Spool, Steps and the devices are unused.
 	Login bool
 
-	// What follows has defaults and is replaced in tests.
+	// The following fields have defaults and are replaced in tests.
 	Prober hw.Prober  // hw.Linux
 	Steps  root.Steps // a step.Runner on Spool
-	Shim   []string   // command that starts a shim: this binary with the argument "stepd"
+	Shim   []string   // command that starts a shim; by default this binary with the argument "stepd"
 
-	// Metrics is the address on which metrics are served; empty: they are not.
+	// Metrics is the address on which metrics are served; empty: none.
 	Metrics string
-	// MetricsTokens is a file of the tokens that open them, root's alone; empty: there are none.
+	// MetricsTokens is a file with the tokens that give access to metrics, readable by its owner alone; empty: no tokens.
 	MetricsTokens string
 
 	listening *os.File // Relay's socket
-	metrics   *os.File // that of Metrics
+	metrics   *os.File // the socket for Metrics
 	tokens    metrics.Tokens
 }
 
-// check gathers all faults.
+// check returns all faults at once.
 func (o *Options) check() error {
 	var errs []error
 	need := func(ok bool, what string) {
@@ -111,16 +112,16 @@ func (o *Options) check() error {
 	}
 	need(o.NodeName != "", "the node's name is missing")
 	need(!o.Login || o.Relay != "", "the path of the socket for commands is missing (ClusterName)")
-	need(o.Login || o.Spool != "", "the spool folder is missing (SlurmdSpoolDir)")
+	need(o.Login || o.Spool != "", "the spool directory is missing (SlurmdSpoolDir)")
 	need(len(o.Controllers) > 0, "the controller's address is missing (SlurmctldHost)")
-	need(o.TLS != "", "the folder with ca.crt, "+o.role()+".crt and "+o.role()+".key is missing")
+	need(o.TLS != "", "the directory with ca.crt, "+o.role()+".crt and "+o.role()+".key is missing")
 	if len(errs) > 0 {
 		return fmt.Errorf("cannot start the node daemon: %w", errors.Join(errs...))
 	}
 	return nil
 }
 
-// role is that of this host's certificate.
+// role is the role in this host's certificate.
 func (o *Options) role() string {
 	if o.Login {
 		return mtls.RoleLogin
@@ -128,7 +129,7 @@ func (o *Options) role() string {
 	return mtls.RoleNode
 }
 
-// Run is the node daemon, from its start until ctx ends. Jobs that run then run on.
+// Run runs the node daemon until ctx ends. Running jobs continue.
 func Run(ctx context.Context, o Options) error {
 	if err := o.check(); err != nil {
 		return err
@@ -137,17 +138,17 @@ func Run(ctx context.Context, o Options) error {
 		o.Log = slog.Default()
 	}
 	o.Log = o.Log.With("node", o.NodeName)
-	if o.Conf != "" { // jobs have working folders of their own
+	if o.Conf != "" { // a relative path would not survive the jobs' chdir
 		abs, err := filepath.Abs(o.Conf)
 		if err != nil {
-			return fmt.Errorf("cannot tell where %s is: %w", o.Conf, err)
+			return fmt.Errorf("cannot make the path %s absolute: %w", o.Conf, err)
 		}
 		o.Conf = abs
 	}
 	if o.Prober == nil {
 		o.Prober = hw.Linux{}
 	}
-	files, err := mtls.HostFiles(o.TLS, o.role()) // before anything is made: a path that was mistyped leaves no spool
+	files, err := mtls.HostFiles(o.TLS, o.role()) // first, so that a mistyped path leaves no spool behind
 	if err != nil {
 		return err
 	}
@@ -197,7 +198,7 @@ func (o *Options) root(files mtls.Files) root.Options {
 			Ca: files.Authority, Refusals: o.Policy.Refusals(), Certificate: files.Certificate, Key: files.Key}}
 }
 
-// showRefusal has systemctl status say why this host follows no controller.
+// showRefusal makes systemctl status show why this host follows no controller; "" means that it does.
 func (o *Options) showRefusal(refused string) {
 	if refused != "" {
 		refused = ": no link to the controller: " + refused
@@ -205,7 +206,7 @@ func (o *Options) showRefusal(refused string) {
 	o.Service.Ready("host " + o.NodeName + refused)
 }
 
-// signals has SIGHUP and SIGUSR2 obeyed until it is stopped.
+// signals handles SIGHUP and SIGUSR2 until stop is called.
 func (o *Options) signals(r *root.Root) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -228,13 +229,13 @@ func (o *Options) signals(r *root.Root) (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// The pause before another noded-link is started, after one has ended by itself.
+// The pause before noded-link is restarted after it ended by itself.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 10 * time.Second
 )
 
-// serve has one noded-link after the other.
+// serve runs noded-link and restarts it when it ends.
 func (o *Options) serve(ctx context.Context, r *root.Root) error {
 	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		began := time.Now()
@@ -247,12 +248,12 @@ func (o *Options) serve(ctx context.Context, r *root.Root) error {
 		case time.Since(began) > lastPause:
 			wait = firstPause
 		}
-		o.Log.Error("noded-link, the half of the node daemon that talks to the controller, has ended: starting another one", "err", err)
+		o.Log.Error("noded-link, the half of the node daemon that talks to the controller, has ended: restarting it", "err", err)
 		pause(ctx, wait)
 	}
 }
 
-// one is the life of one noded-link.
+// one runs noded-link once.
 func (o *Options) one(ctx context.Context, r *root.Root) error {
 	ours, theirs, err := privsep.Pair()
 	if err != nil {
@@ -289,27 +290,27 @@ func (o *Options) within(ctx context.Context, f, listening, metrics *os.File) (w
 	return func() error { return <-done }, nil
 }
 
-// linkOptions are of noded-link.
+// linkOptions are the options of noded-link.
 type linkOptions struct {
 	Prober hw.Prober
 	Level  *slog.LevelVar // of the log; may be nil
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 }
 
-// Sockets give the listening sockets that the root half has opened, where it says that there are such. That of Metrics may listen later,
-// for which it waits until ctx ends.
+// Sockets return the listening sockets that noded-root opened, if its Welcome says so. Metrics may wait, until ctx ends, because
+// its socket may start to listen later.
 type Sockets struct {
 	Relay   func() (*net.UnixListener, error)
 	Metrics func(ctx context.Context) (net.Listener, error)
 }
 
-// Link is noded-link: it serves the host whose root half is at the other end of conn, until that goes, or ctx ends.
+// Link runs noded-link on conn, the connection to noded-root, until conn closes or ctx ends.
 func Link(ctx context.Context, conn net.Conn, sockets Sockets, prober hw.Prober, log *slog.Logger, level *slog.LevelVar) error {
 	return serve(ctx, conn, sockets, linkOptions{Prober: prober, Level: level}, log)
 }
 
-// LinkFrom is Link for one of many nodes in one process (package pretend): the level of the log is not its own to change, and dial, unless
-// it is nil, makes its connections.
+// LinkFrom is Link for one of many nodes in one process (package pretend). It leaves the log level alone, and connects with dial
+// unless that is nil.
 func LinkFrom(ctx context.Context, conn net.Conn, prober hw.Prober, log *slog.Logger,
 	dial func(ctx context.Context, addr string) (net.Conn, error)) error {
 	return serve(ctx, conn, Sockets{}, linkOptions{Prober: prober, Dial: dial}, log)
@@ -350,10 +351,10 @@ func serve(ctx context.Context, conn net.Conn, sockets Sockets, o linkOptions, l
 	return n.run(ctx)
 }
 
-// hello is what the node says first on every stream.
+// hello is the first message of every stream.
 func (n *node) hello() *pb.NodeHello {
 	if inv, err := n.o.Prober.Inventory(); err == nil {
-		n.inv = inv // processors go on- and offline
+		n.inv = inv // processors may have gone on- or offline
 		n.bundler.Topology = inv.Topology
 	}
 	h := hardware(n.inv)
@@ -365,8 +366,8 @@ func (n *node) hello() *pb.NodeHello {
 	}
 }
 
-// joins is what a host says that asks to be a node: until a controller has taken it. One that was deleted since does not come back by
-// itself.
+// joins returns the request to join as a dynamic node, until a controller has accepted it. A node that was deleted since then
+// does not come back by itself.
 func (n *node) joins() *pb.DynamicNode {
 	if n.taken {
 		return nil
@@ -374,8 +375,8 @@ func (n *node) joins() *pb.DynamicNode {
 	return n.about.Dynamic
 }
 
-// hardware is the inventory as the controller compares it with the configuration. Processors that make no regular shape (some
-// are offline, or not for this daemon to use) count as single cores: none of them is lost that way.
+// hardware converts the inventory to the form that the controller compares with the configuration. If the processors do not form
+// a regular grid (some are offline, or outside this daemon's CPU set), each counts as a core of its own, so that none is lost.
 func hardware(inv hw.Inventory) *pb.Hardware {
 	cpus := len(inv.Topology)
 	sockets, cores, threads := inv.Topology.Counts()
@@ -391,7 +392,7 @@ func hardware(inv hw.Inventory) *pb.Hardware {
 func (n *node) heartbeat() *pb.Heartbeat {
 	load, err := n.o.Prober.Load()
 	if err != nil {
-		n.log.Warn("cannot tell how busy this machine is", "err", err)
+		n.log.Warn("cannot read this machine's load", "err", err)
 	}
 	return &pb.Heartbeat{CpuLoad: load.CPU, FreeMemMib: load.FreeMemMiB, NowNs: time.Now().UnixNano(), Fault: n.fault}
 }

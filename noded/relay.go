@@ -20,17 +20,17 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// RelaySocket is where commands on a host that is not the controller's look for a way to it (client/wire).
+// RelaySocket is the socket through which commands reach the controller from other hosts (client/wire).
 func RelaySocket(cluster string) string { return filepath.Join("/run/sluice", cluster, "relay.sock") }
 
-// listen makes the socket of the relay. A compute host runs jobs also where it cannot be made.
+// listen creates the relay's socket. A compute node still runs jobs without it.
 func (o *Options) listen() (*os.File, error) {
 	if o.Relay == "" {
 		return nil, nil
 	}
 	f, err := relayAt(o.Relay)
 	if err != nil && !o.Login {
-		o.Log.Warn("commands on this host do not reach the controller through this daemon", "err", err)
+		o.Log.Warn("the relay for commands on this host is not available", "err", err)
 		return nil, nil
 	}
 	return f, err
@@ -39,17 +39,17 @@ func (o *Options) listen() (*os.File, error) {
 func relayAt(path string) (*os.File, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("cannot make the folder of the socket for commands: %w", err)
+		return nil, fmt.Errorf("cannot create the directory of the command socket: %w", err)
 	}
-	if os.Geteuid() == 0 { // what is removed and made there is what this daemon means
+	if os.Geteuid() == 0 { // nobody else may redirect the removal and creation in relay.Listen
 		if _, err := trusted.Path(dir); err != nil {
-			return nil, fmt.Errorf("cannot make the socket for commands: %w", err)
+			return nil, fmt.Errorf("cannot create the command socket: %w", err)
 		}
 	}
 	return relay.Listen(path)
 }
 
-// jobSocket is what SLUICE_SOCKET is in jobs of this host: nothing where commands find the way by themselves.
+// jobSocket is the value of SLUICE_SOCKET in jobs of this host; empty where commands find the socket by themselves.
 func (o *Options) jobSocket() string {
 	if o.Socket == "" && o.listening != nil && o.Relay != RelaySocket(o.Cluster) {
 		return o.Relay
@@ -57,7 +57,7 @@ func (o *Options) jobSocket() string {
 	return o.Socket
 }
 
-// startRelay serves the commands of this host until ctx ends.
+// startRelay serves the commands of this host until ctx ends; ended is closed when it has finished.
 func startRelay(ctx context.Context, root *privsep.Client, about *nodepb.Welcome, cert *certificate,
 	listen func() (*net.UnixListener, error), log *slog.Logger) (ended <-chan struct{}, err error) {
 	done := make(chan struct{})
@@ -80,13 +80,14 @@ func startRelay(ctx context.Context, root *privsep.Client, about *nodepb.Welcome
 	go func() {
 		defer close(done)
 		if err := relay.Run(ctx, o); err != nil {
-			log.Error("commands on this host do not reach the controller any more", "err", err)
+			log.Error("the relay for commands on this host has ended", "err", err)
 		}
 	}()
 	return done, nil
 }
 
-// login is noded-link of a login host: it ends with its root half. A host without files of its own follows the controller's.
+// login is noded-link on a login host; it ends with noded-root. A host without files of its own follows the controller's
+// configuration.
 func login(ctx context.Context, root *privsep.Client, about *nodepb.Welcome, cert *certificate, log *slog.Logger,
 	level *slog.LevelVar) error {
 	if level != nil {
@@ -112,7 +113,7 @@ func login(ctx context.Context, root *privsep.Client, about *nodepb.Welcome, cer
 	return nil
 }
 
-// follower has the root half told of each configuration that the controller puts in force.
+// follower passes each configuration that the controller puts in force to noded-root.
 type follower struct {
 	root *privsep.Client
 
@@ -121,7 +122,8 @@ type follower struct {
 	again   *time.Timer
 }
 
-// offerPause is how long a configuration that could not be put in force, perhaps for a full disk, is left alone.
+// offerPause is the pause before a configuration that could not be put in force, perhaps because the disk is full, is offered
+// again.
 const offerPause = time.Minute
 
 func follow(ctx context.Context, root *privsep.Client, about *nodepb.Welcome, cert *certificate, log *slog.Logger) (f *follower,
@@ -150,7 +152,7 @@ func (f *follower) offer(c *pb.Configuration) {
 	f.root.Tell(&nodepb.Request{What: &nodepb.Request_Configuration{Configuration: c}})
 }
 
-// took takes in what became of a configuration. What kept it from being in force may pass.
+// took notes the outcome of a configuration, and schedules a retry on failure: the obstacle may pass.
 func (f *follower) took(c *pb.ConfigurationState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -171,7 +173,7 @@ func (f *follower) took(c *pb.ConfigurationState) {
 	})
 }
 
-// names remembers for a while what the root half has said of users: it may have to ask a directory service.
+// names caches noded-root's answers about users, since it may have to ask a directory service.
 type names struct {
 	root *privsep.Client
 
@@ -184,7 +186,7 @@ type name struct {
 	until time.Time
 }
 
-// How long a name is remembered, and that there is none, and how many are.
+// nameTTL is how long a name is cached, strangerTTL how long the lack of one, and maxNames bounds the cache.
 const (
 	nameTTL     = time.Minute
 	strangerTTL = 5 * time.Second
@@ -203,7 +205,7 @@ func (n *names) find(ctx context.Context, uid uint32) (string, error) {
 	switch {
 	case errors.Is(err, privsep.ErrGone):
 		return "", err
-	case err != nil && ok: // the directory does not answer at present
+	case err != nil && ok: // the directory service does not answer at present
 		return have.text, nil
 	case err != nil:
 		return "", err

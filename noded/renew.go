@@ -14,18 +14,18 @@ import (
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 )
 
-// renewal renews the certificate of this host at two thirds of its life, and when another authority signs than the one that it is of. When
-// that fails, because the controller is away, it is retried until the certificate has ended.
+// renewal renews this host's certificate after two thirds of its life, or when another CA has started to sign. If that fails
+// because the controller is away, it retries until the certificate has expired.
 type renewal struct {
 	leaf  *x509.Certificate
-	next  time.Time // when it is due
+	next  time.Time // when the renewal is due
 	timer *time.Timer
 	busy  bool
 	said  string
 }
 
-// Limits of renewals: how often it is looked whether one is due, since clocks are set, the pause after one that failed, and how far the
-// hosts of a cluster whose authority is replaced spread theirs.
+// Limits of renewals. renewalLook bounds the timer, because clocks are set. renewSpread spreads the renewals of a cluster whose
+// CA was replaced.
 const (
 	renewalLook  = time.Minute
 	firstRetry   = time.Second
@@ -34,7 +34,7 @@ const (
 	renewSpread  = 5 * time.Second
 )
 
-// errRenewed is why a node ends its own stream when it has a new certificate: the next one shows that.
+// errRenewed ends the node's own stream after a renewal: the next one presents the new certificate.
 var errRenewed = errors.New("the certificate of this host was renewed: registering with the new one")
 
 func (r *renewal) begin(f mtls.Files) error {
@@ -58,13 +58,13 @@ func (r *renewal) wait() {
 
 func (r *renewal) stop() { r.timer.Stop() }
 
-// failed plans the next attempt: soon, but not so often that a controller which is away for a day hears of it when it is back.
+// failed plans the next attempt: soon, but not so often that a controller that is back after a day is flooded.
 func (r *renewal) failed() {
 	d := min(max(time.Until(r.leaf.NotAfter)/20, firstRetry), lastRetry)
 	r.next = time.Now().Add(d/2 + rand.N(d/2+1))
 }
 
-// replaced is told which authority signs now.
+// replaced notes the CA that signs now, and advances the renewal if the certificate is from another one.
 func (r *renewal) replaced(authority string) {
 	if authority == "" || authority == mtls.SignerOf(r.leaf) {
 		return
@@ -75,7 +75,7 @@ func (r *renewal) replaced(authority string) {
 	}
 }
 
-// renewCertificate is for when the timer has fired.
+// renewCertificate runs when the timer fires.
 func (n *node) renewCertificate(ctx context.Context) {
 	r := &n.renewal
 	if r.busy || time.Now().Before(r.next) {
@@ -108,7 +108,7 @@ func (n *node) renewCertificate(ctx context.Context) {
 	})
 }
 
-// nextCertificate has noded-root make a key, the controller certify it, and noded-root keep that.
+// nextCertificate obtains a new certificate: noded-root makes the key, a controller certifies it, and noded-root stores both.
 func nextCertificate(ctx context.Context, root *privsep.Client, controllers []string, cert *certificate) (f mtls.Files, err error) {
 	a, err := root.Call(ctx, &nodepb.Request{What: &nodepb.Request_MakeKey{MakeKey: &nodepb.MakeKey{}}})
 	if err != nil {

@@ -11,19 +11,20 @@ import (
 	"github.com/sluice-hpc/sluice/internal/trusted"
 )
 
-// SessionsSocket is where `sluice adopt` looks for the node daemons of a host (client/adopt).
+// SessionsSocket is the socket through which `sluice adopt` finds the node daemons of a host (client/adopt).
 func SessionsSocket(cluster, node string) string {
 	return filepath.Join("/run/sluice", cluster, node+".sessions")
 }
 
-// listenSessions makes the socket by which sessions of sshd are adopted, for root alone. A host runs jobs also where it cannot be made.
+// listenSessions creates the socket for the adoption of sshd sessions, accessible to root alone. Without it, the host still runs
+// jobs.
 func (o *Options) listenSessions() *net.UnixListener {
 	if o.Sessions == "" || o.Login {
 		return nil
 	}
 	l, err := sessionsAt(o.Sessions)
 	if err != nil {
-		o.Log.Warn("users cannot log in to their jobs by `sluice adopt`", "err", err)
+		o.Log.Warn("`sluice adopt` cannot adopt ssh sessions on this host", "err", err)
 		return nil
 	}
 	return l
@@ -32,10 +33,10 @@ func (o *Options) listenSessions() *net.UnixListener {
 func sessionsAt(path string) (*net.UnixListener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("cannot make the folder of the socket for sessions: %w", err)
+		return nil, fmt.Errorf("cannot create the directory of the session socket: %w", err)
 	}
-	if _, err := trusted.Path(dir); err != nil { // what is removed and made there is what this daemon means
-		return nil, fmt.Errorf("cannot make the socket for sessions: %w", err)
+	if _, err := trusted.Path(dir); err != nil { // nobody else may redirect the removal and creation below
+		return nil, fmt.Errorf("cannot create the session socket: %w", err)
 	}
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		return nil, fmt.Errorf("cannot replace the old socket: %w", err)

@@ -12,8 +12,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// linked takes in what happened on the way to the controller. There is a link once it has spoken: why there is none is said by package
-// link.
+// linked handles events of the link. The link counts as up once the controller has sent something; package link logs why there is
+// none.
 func (n *node) linked(ctx context.Context, ev link.Event) {
 	switch {
 	case ev.Up != nil:
@@ -22,14 +22,14 @@ func (n *node) linked(ctx context.Context, ev link.Event) {
 	case ev.Down != nil:
 		n.stream = nil
 		if n.heard {
-			n.log.Warn("lost the link to the controller; jobs go on", "err", ev.Down)
+			n.log.Warn("lost the link to the controller; jobs keep running", "err", ev.Down)
 		}
 	case ev.Orders != nil:
 		n.ordered(ctx, ev.Orders)
 	}
 }
 
-// ordered takes in a message of the controller.
+// ordered handles a message from the controller.
 func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 	if n.stream == nil {
 		return
@@ -45,7 +45,7 @@ func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 			return
 		}
 	}
-	if m.GetSettings() != nil && n.heard { // scontrol reconfigure: slurm.conf may name another log here, too
+	if m.GetSettings() != nil && n.heard { // scontrol reconfigure: slurm.conf may also name another log file
 		n.root.Tell(&nodepb.Request{What: &nodepb.Request_Reopen{Reopen: &nodepb.Reopen{}}})
 	}
 	first := !n.taken && m.GetSettings() != nil
@@ -62,7 +62,7 @@ func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 	}
 	n.log.Debug("orders", "steps", len(m.GetSteps()), "full", m.GetFull(), "settings", m.GetSettings() != nil)
 	if m.GetShutdown() {
-		n.log.Info("ending, as the controller says")
+		n.log.Info("stopping on the controller's order")
 		n.root.Tell(&nodepb.Request{What: &nodepb.Request_Stop{Stop: &nodepb.Stop{}}})
 		return
 	}
@@ -75,7 +75,7 @@ func (n *node) ordered(ctx context.Context, m *pb.NodeOrders) {
 	n.steps.Order(m)
 }
 
-// adopt takes over settings. A controller of another cluster is none of ours: it would have every job here killed as unknown.
+// adopt applies settings. It refuses the controller of another cluster, which would have every job here killed as unknown.
 func (n *node) adopt(s *pb.NodeSettings) error {
 	if n.clusterID != "" && s.ClusterId != "" && s.ClusterId != n.clusterID {
 		return fmt.Errorf(
@@ -97,7 +97,7 @@ func (n *node) adopt(s *pb.NodeSettings) error {
 	return nil
 }
 
-// flush tells the controller what it does not know yet, when there is room for a message.
+// flush reports changes to the controller when the stream has room for a message.
 func (n *node) flush() {
 	if n.stream == nil || len(n.stream.Out) == cap(n.stream.Out) {
 		return
@@ -110,7 +110,7 @@ func (n *node) flush() {
 	n.stream.Out <- m // has room: nobody else sends
 }
 
-// message is the hello with everything, or what has changed since, or nil.
+// message returns the full hello on a new stream, then the changes since the last message, or nil.
 func (n *node) message() *pb.NodeReport {
 	if !n.greeted {
 		n.greeted = true

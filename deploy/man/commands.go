@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-hpc/sluice/client/opt"
 )
 
-// last are the sections that come at the end of a page of a command.
+// last are the sections at the end of a command's page.
 var last = []string{"ENVIRONMENT", "FILES", "EXIT STATUS", "SEE ALSO"}
 
-// commandPage is the page of one of Slurm's commands.
+// commandPage returns the page of one of Slurm's commands.
 func commandPage(c cli.Page) *page {
 	p := begin("sluice-"+c.Name, c.Name, 1, c.Line, c.Name)
 	p.section1("SYNOPSIS")
@@ -69,7 +69,7 @@ func (p *page) options(c *command.Page) {
 	}
 }
 
-// written is an option as it is typed.
+// written returns an option as typed.
 func written(o *command.Option) string {
 	argument := ""
 	switch o.Arg {
@@ -85,7 +85,7 @@ func written(o *command.Option) string {
 	return bold("-"+string(rune(o.Short))) + ", " + long
 }
 
-// environment writes the variables: those of the options, and those of the page's file.
+// environment writes the variables of the options and those in the page's file.
 func (p *page) environment(c *command.Page) {
 	p.section1("ENVIRONMENT")
 	for i := range c.Options {
@@ -101,7 +101,7 @@ func (p *page) environment(c *command.Page) {
 	p.prose(common.text["ENVIRONMENT"])
 }
 
-// common writes a section of the page's file, or the one that all commands share.
+// common writes a section of the page's file, or the version that all commands share.
 func (p *page) common(title string) {
 	if !p.own(title, false) {
 		p.section1(title)

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/conf/keydoc"
 )
 
-// confPages are the pages of the configuration.
+// confPages returns the pages of the configuration files.
 func confPages() []*page {
 	tables := map[string]conf.KeyTable{}
 	for _, t := range conf.KeyTables() {
@@ -90,7 +90,7 @@ func (p *page) vain(t conf.KeyTable) {
 	}
 }
 
-// words writes the words of lists.
+// words writes the words that lists may contain.
 func (p *page) words() {
 	p.section1("WORDS")
 	p.roff.WriteString("Words that are not listed have no effect either; a newer Slurm may know them.\n")
@@ -107,7 +107,7 @@ func (p *page) words() {
 	}
 }
 
-// upper begins a sentence: with a capital letter, unless its first word is a name such as slurm.conf.
+// upper capitalises a sentence, unless its first word is a name such as slurm.conf.
 func upper(s string) string {
 	if word, _, _ := strings.Cut(s, " "); strings.ContainsAny(strings.TrimRight(word, ".,:;"), "./_") {
 		return s

@@ -1,12 +1,12 @@
 // man writes the manual pages: `go run ./deploy/man -bin bin -o DIR`, which is `make man`.
 //
-// Options, variables and fields come from the tables that the commands parse their command lines with, keys from those
-// that read the configuration, and the daemons and sluice's verbs from --help of the built programs. The rest is in
-// text/, a file for each page: "# TITLE" begins a section, lines with two spaces before them are printed as they are, "A
-// :: B" is a term and its meaning, and `x` is bold.
+// Options, variables and fields come from the tables with which the commands parse their command lines, keys from those that read
+// the configuration; the daemons' and sluice's verbs come from --help of the built programs. The rest is in text/, a file for
+// each page: "# TITLE" starts a section, lines indented by two spaces are printed verbatim, "A :: B" is a term and its meaning,
+// and `x` is bold.
 //
-// Pages have names of their own, such as sluice-sbatch(1) and sluice-slurm.conf(5), because Slurm's own may be installed
-// beside them. DIR/links has a line for each name of Slurm that a page may be linked as, where they are not.
+// Pages have distinct names, such as sluice-sbatch(1) and sluice-slurm.conf(5), because Slurm's own may be installed beside them.
+// DIR/links has a line for each of Slurm's names under which a page may be linked where Slurm's pages are not installed.
 package main
 
 import (
@@ -26,8 +26,8 @@ import (
 var texts embed.FS
 
 func main() {
-	bin := flag.String("bin", "bin", "folder of the built programs `DIR`")
-	out := flag.String("o", "build/man", "folder to write to `DIR`")
+	bin := flag.String("bin", "bin", "directory of the built programs `DIR`")
+	out := flag.String("o", "build/man", "directory to write to `DIR`")
 	flag.Parse()
 	if err := write(*bin, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "man:", err)
@@ -35,13 +35,13 @@ func main() {
 	}
 }
 
-// page is one page.
+// page is a manual page.
 type page struct {
-	name    string // as it is installed
-	slurm   string // name of Slurm's page; "": there is none
+	name    string // installed name
+	slurm   string // name of Slurm's page; "": none
 	section int
 	roff    strings.Builder
-	text    map[string]string // of its file in text/, by title
+	text    map[string]string // sections of its file in text/, by title
 	order   []string
 }
 
@@ -82,7 +82,7 @@ func write(bin, out string) error {
 	return os.WriteFile(filepath.Join(out, "links"), []byte(links.String()), 0o644)
 }
 
-// begin starts a page; text is the name of its file in text/, without the ending.
+// begin starts a page; text is the name of its file in text/, without the suffix.
 func begin(name, slurm string, section int, line, text string) *page {
 	p := &page{name: name, slurm: slurm, section: section, text: map[string]string{}}
 	data, err := texts.ReadFile("text/" + text + ".txt")
@@ -113,7 +113,8 @@ func (p *page) section1(title string) {
 }
 func (p *page) section2(title string) { p.roff.WriteString(".SS " + quoted(title) + "\n") }
 
-// own writes sections of the page's file, with the title or without it where a section was begun already. It is true if there was one.
+// own writes the sections of the page's file with the title, without the heading if a section was begun already. It returns
+// whether there was one.
 func (p *page) own(title string, begun bool) bool {
 	text, ok := p.text[title]
 	if !ok {
@@ -127,7 +128,7 @@ func (p *page) own(title string, begun bool) bool {
 	return true
 }
 
-// rest writes the sections of the file that nothing has asked for by name, but for those that come last.
+// rest writes the remaining sections of the file, except those that come last.
 func (p *page) rest(last ...string) {
 	for _, title := range p.order {
 		if !slices.Contains(last, title) {
@@ -136,7 +137,7 @@ func (p *page) rest(last ...string) {
 	}
 }
 
-// prose writes text of text/.
+// prose writes a text in the format of text/.
 func (p *page) prose(text string) {
 	var fixed []string
 	flush := func() {
@@ -162,10 +163,10 @@ func (p *page) prose(text string) {
 	flush()
 }
 
-// term writes what something means; both are escaped already.
+// term writes a term and its meaning; both are escaped already.
 func (p *page) term(term, meaning string) { p.roff.WriteString(".TP\n" + term + "\n" + meaning + "\n") }
 
-// example writes lines as they are.
+// example writes lines verbatim.
 func (p *page) example(text string) {
 	p.roff.WriteString(".PP\n.EX\n")
 	for l := range strings.Lines(text) {
@@ -174,7 +175,7 @@ func (p *page) example(text string) {
 	p.roff.WriteString(".EE\n")
 }
 
-// bolded is a line of text/ with `x` in bold.
+// bolded formats a line of text/ with `x` in bold.
 func bolded(line string) string {
 	var b strings.Builder
 	for i, part := range strings.Split(line, "`") {
@@ -187,7 +188,7 @@ func bolded(line string) string {
 	return guarded(b.String())
 }
 
-// escape is a line for roff, with nothing in it that roff would take for its own.
+// escape escapes a line for roff.
 func escape(line string) string { return guarded(escapeWord(line)) }
 
 func escapeWord(s string) string {
@@ -222,7 +223,7 @@ func guarded(line string) string {
 	return line
 }
 
-// quoted is an argument of a macro.
+// quoted returns an argument of a macro.
 func quoted(s string) string { return `"` + strings.ReplaceAll(escapeWord(s), `"`, `\(dq`) + `"` }
 
 func bold(s string) string { return "\\fB" + escapeWord(s) + "\\fR" }

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/command"
 )
 
-// sluicePage is the page of sluice itself: what it lists, and what each of its verbs says with --help.
+// sluicePage returns the page of sluice itself: its list of commands, and --help of each of its verbs.
 func sluicePage(bin string) (*page, error) {
 	p := begin("sluice", "", 1, "the commands of the Sluice batch scheduler in one program", "sluice")
 	p.section1("SYNOPSIS")
@@ -44,10 +44,10 @@ func sluicePage(bin string) (*page, error) {
 	return p, nil
 }
 
-// verbPages are the verbs of sluice that have a page of their own; the others are in its own.
+// verbPages are the verbs of sluice with a page of their own; the others are on sluice's page.
 var verbPages = []string{"budget", "explain", "gpus", "report", "up"}
 
-// verbPage is the page of a verb, from what the built program says with --help: how it is called, paragraphs, and parts with a title.
+// verbPage builds the page of a verb from --help of the built program: usage, paragraphs, and titled parts.
 func verbPage(bin, verb string) (*page, error) {
 	help, err := output(bin, "sluice", verb, "--help")
 	if err != nil {
@@ -94,7 +94,7 @@ func nodedPage(bin string) (*page, error) {
 	return daemonPage(bin, "sluice-noded", "slurmd", []string{"pretend"})
 }
 
-// daemonPage is the page of a daemon, from what the built program says.
+// daemonPage builds the page of a daemon from --help of the built program.
 func daemonPage(bin, name, slurm string, verbs []string) (*page, error) {
 	help, err := output(bin, name, "--help")
 	if err != nil {
@@ -144,7 +144,7 @@ func daemonPage(bin, name, slurm string, verbs []string) (*page, error) {
 	return p, nil
 }
 
-// shell is what follows the word "Example" of a description, without its heading.
+// shell returns the text after the word "Example" of a description, without its heading.
 func shell(text string) string {
 	_, text, _ = strings.Cut(text, "\n")
 	var out []string
@@ -156,7 +156,7 @@ func shell(text string) string {
 	return strings.Join(out, "\n") + "\n"
 }
 
-// sections are the parts of a help text by their titles, without their indentation.
+// sections splits a help text into its parts by title, without indentation.
 func sections(help string) map[string]string {
 	parts, title := map[string]string{}, ""
 	for l := range strings.Lines(help) {
@@ -169,7 +169,7 @@ func sections(help string) map[string]string {
 	return parts
 }
 
-// flags writes options as the library for command lines of the daemons lists them: "--conf FILE, -f FILE   slurm.conf FILE".
+// flags writes options in the format of the daemons' command-line library: "--conf FILE, -f FILE   slurm.conf FILE".
 func (p *page) flags(text string) error {
 	for l := range strings.Lines(text) {
 		l = strings.TrimSpace(l)

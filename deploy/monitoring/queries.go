@@ -15,7 +15,7 @@ import (
 //go:embed dashboards/*.json alerts.yml
 var files embed.FS
 
-// dashboard is what is looked at of one.
+// dashboard holds the tested parts of a dashboard.
 type dashboard struct {
 	UID    string
 	Panels []struct {
@@ -31,7 +31,7 @@ type dashboard struct {
 	}
 }
 
-// dashboards are those in the folder, by the names of their files.
+// dashboards returns the dashboards by file name.
 func dashboards() (map[string]dashboard, error) {
 	all := map[string]dashboard{}
 	found, err := files.ReadDir("dashboards")
@@ -52,7 +52,7 @@ func dashboards() (map[string]dashboard, error) {
 	return all, nil
 }
 
-// alerts are the expressions of the rules by name.
+// alerts returns the expressions of the rules by name.
 func alerts() (map[string]string, error) {
 	text, err := files.ReadFile("alerts.yml")
 	if err != nil {
@@ -80,8 +80,8 @@ var (
 	selector    = regexp.MustCompile(`\b(up|slurm_\w+|sluice_\w+)\b(\{[^}]*\})?`)
 )
 
-// Queries are those of each panel, of each variable, and of each metric that an alert names, with where they are from: each returns
-// something where Prometheus reads a cluster whose GPUs jobs use.
+// Queries returns the queries of each panel and each variable, and one for each metric that an alert names, with their sources.
+// Each must return something where Prometheus scrapes a cluster with jobs on GPUs.
 func Queries() (map[string]string, error) {
 	want := map[string]string{}
 	boards, err := dashboards()

@@ -1,15 +1,14 @@
-// Package agent decides what a node daemon has to do: Reconcile compares the controller's orders with the steps that are
-// here.
+// Package agent decides what a node daemon must do: Reconcile compares the controller's orders with the steps on this node.
 //
-// It is pure (no clock, no goroutine, no I/O) and level-triggered: whatever was lost, doubled or reordered before, the
-// next call gives the actions that are still missing. It guarantees, whatever the controller says:
+// It is pure (no clock, no goroutine, no I/O) and level-triggered: whatever was lost, repeated or reordered before, the next call
+// returns the actions that are still missing. Whatever the controller sends, it guarantees:
 //
 //   - an attempt is started at most once in the life of a Desired, never when it is one of those that had ended here
 //     before (Past), and never when an attempt of a newer epoch was ordered;
 //   - an attempt starts only when no other attempt of its job is alive here;
-//   - what a full list of orders does not name is killed; no end is forgotten before the controller says so;
-//   - an order that cannot be carried out is answered by an end (Refuse), so that the controller never waits for ever;
-//   - a step of srun starts while its allocation's holder, the batch script or what holds the node in its place, runs
+//   - a step that a full list of orders does not name is killed; no end is forgotten before the controller says so;
+//   - an order that cannot be carried out is answered with an end (Refuse), so that the controller never waits for ever;
+//   - an srun step starts while its allocation's holder, the batch script or a placeholder for it, runs
 //     here and is not being ended, and is ended with it.
 package agent
 
@@ -21,7 +20,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Key is a StepKey that can be compared.
+// Key is a comparable StepKey.
 type Key struct {
 	Job, Attempt uint32
 	Epoch        uint64
@@ -43,10 +42,10 @@ func (k Key) Compare(b Key) int {
 	return cmp.Or(cmp.Compare(k.Job, b.Job), cmp.Compare(k.Epoch, b.Epoch), cmp.Compare(k.Attempt, b.Attempt), cmp.Compare(k.Step, b.Step))
 }
 
-// Holder tells whether this is what holds the allocation on the node, and not a step that srun has made.
+// Holder reports whether this step holds the allocation on the node, and is not an srun step.
 func (k Key) Holder() bool { return k.Step >= pb.BatchStep }
 
-// holder gives the allocation's holder here, if there is one, among what is here or what is ordered.
+// holder returns the allocation's holder among the given steps or orders, if there is one.
 func holder[V any](k Key, among map[Key]V) (Key, V, bool) {
 	for _, step := range []uint32{pb.BatchStep, pb.ExternStep} {
 		h := Key{k.Job, k.Attempt, k.Epoch, step}
@@ -58,14 +57,14 @@ func holder[V any](k Key, among map[Key]V) (Key, V, bool) {
 	return Key{}, none, false
 }
 
-// State is what is the case with one step here, and which orders it has been told already.
+// State is the state of a step on this node, and the orders that it was given.
 type State struct {
 	Phase   pb.StepPhase
 	Applied Applied
 }
 
-// Applied is what has been passed on to a step. The zero value, as after a restart of the daemon, makes Reconcile pass the
-// order on once, which a shim that has heard it before takes as no news.
+// Applied records the orders passed to a step. The zero value, as after a restart of the daemon, makes Reconcile pass the order
+// on once more; a shim that has heard it ignores it.
 type Applied struct {
 	Told      bool
 	Want      pb.StepWant // WANT_STOP or WANT_KILL once told
@@ -77,12 +76,12 @@ type Applied struct {
 
 func (s State) ended() bool { return s.Phase == pb.StepPhase_STEP_ENDED }
 
-// Kind says what to do.
+// Kind is a kind of action.
 type Kind uint8
 
-// Kinds of action, in the order in which Reconcile gives them.
+// Kinds of action, in the order in which Reconcile returns them.
 const (
-	Forget  Kind = iota // delete the exit record and all that is left of the step
+	Forget  Kind = iota // delete the exit record and everything else of the step
 	Control             // pass Order on: stop, kill, signals, time limit, suspension
 	Refuse              // report the step as ended with Verdict and Detail, without running anything
 	Start               // launch Order.Launch
@@ -90,20 +89,20 @@ const (
 
 func (k Kind) String() string { return [...]string{"forget", "control", "refuse", "start"}[k] }
 
-// Action is one thing to do, about one step.
+// Action is one thing to do for one step.
 type Action struct {
 	Kind    Kind
 	Key     Key
-	Order   *pb.StepOrder // Start, Control; Refuse: of one to stop what is not here
+	Order   *pb.StepOrder // Start, Control; Refuse: an order to stop a step that is not here
 	Verdict string        // Refuse
-	Detail  string        // Refuse; Control: why, when the controller did not ask for it
+	Detail  string        // Refuse; Control: the reason, if the controller did not order it
 }
 
-// Reconcile gives what is missing, at most one action per step, in a fixed order. An action that is carried out must show
-// in the next actual: Start and Refuse as a step, Forget as one less, Control in Applied.
+// Reconcile returns the missing actions, at most one per step, in a fixed order. An action that was carried out must show in the
+// next actual: Start and Refuse as a step, Forget as one less, Control in Applied.
 func Reconcile(d *Desired, actual map[Key]State) []Action {
 	if !d.synced {
-		return nil // before the first full list everything here goes on as it is
+		return nil // before the first full list everything here continues
 	}
 	r := round{d: d, actual: actual}
 	for k, s := range actual {
@@ -114,7 +113,7 @@ func Reconcile(d *Desired, actual map[Key]State) []Action {
 			r.missing(k, o)
 		}
 	}
-	// Only what is left to do is sorted: mostly that is little, of many steps.
+	// Only the actions are sorted: usually few, for many steps.
 	slices.SortFunc(r.out, func(a, b Action) int {
 		if a.Kind != b.Kind {
 			return cmp.Compare(a.Kind, b.Kind)
@@ -127,18 +126,18 @@ func Reconcile(d *Desired, actual map[Key]State) []Action {
 type round struct {
 	d       *Desired
 	actual  map[Key]State
-	present map[uint32]int // steps per job; made when first asked
+	present map[uint32]int // steps per job; computed on first use
 	out     []Action
 }
 
 func (r *round) add(a Action) { r.out = append(r.out, a) }
 
-// existing decides about a step that is here.
+// existing decides about a step on this node.
 func (r *round) existing(k Key, s State) {
 	order, wanted := r.d.orders[k]
 	switch {
 	case s.ended():
-		if wanted && order.Want == pb.StepWant_WANT_FORGET { // it has been reported, and the controller answers for all it has heard of
+		if wanted && order.Want == pb.StepWant_WANT_FORGET { // the reported end is now the controller's to keep
 			r.add(Action{Kind: Forget, Key: k})
 		}
 	case !wanted:
@@ -148,7 +147,7 @@ func (r *round) existing(k Key, s State) {
 	case order.Want == pb.StepWant_WANT_FORGET:
 		r.kill(k, s, "the controller has recorded its end")
 	default:
-		if order.Want == pb.StepWant_WANT_TELL { // it is here, and goes on
+		if order.Want == pb.StepWant_WANT_TELL { // it is here, and continues
 			order = withLaunch(order, nil)
 			order.Want = pb.StepWant_WANT_RUN
 		}
@@ -162,8 +161,7 @@ func (r *round) existing(k Key, s State) {
 	}
 }
 
-// orphaned says why a step that srun has made has to end: its allocation does, here. That is what the controller orders, too, when it has
-// heard of it.
+// orphaned returns why an srun step must end: its allocation ends here. The controller will order that, too, once it knows.
 func (r *round) orphaned(k Key) string {
 	if k.Holder() {
 		return ""
@@ -200,7 +198,7 @@ func (r *round) kill(k Key, s State, why string) {
 	r.add(Action{Kind: Control, Key: k, Order: order, Detail: why})
 }
 
-// missing decides about an order whose step is not here.
+// missing decides about an order for a step that is not here.
 func (r *round) missing(k Key, o *pb.StepOrder) {
 	switch o.Want {
 	case pb.StepWant_WANT_RUN:
@@ -212,7 +210,7 @@ func (r *round) missing(k Key, o *pb.StepOrder) {
 	}
 }
 
-// tell answers for what a restored controller believes to be here.
+// tell answers about a step that a restored controller believes to be here.
 func (r *round) tell(k Key) {
 	a := Action{Kind: Refuse, Key: k, Verdict: pb.VerdictUnknown,
 		Detail: "the controller's state was restored from a backup, and this node has no record of what became of the job"}
@@ -236,21 +234,21 @@ func (r *round) run(k Key, o *pb.StepOrder) {
 	case r.orphaned(k) != "" && !r.expected(k):
 		refuse(pb.VerdictCancelled, "the allocation has ended on this node")
 	case o.Launch == nil, r.blocked(k), !r.held(k):
-		// Wait: for the launch, which comes in a message of its own when many are due, for the holder of the step's allocation, or for
-		// other attempts, which are being killed.
+		// Wait: for the launch, which comes in a message of its own if many are due, for the holder of the step's allocation, or
+		// for other attempts, which are being killed.
 	default:
 		r.add(Action{Kind: Start, Key: k, Order: o})
 	}
 }
 
-// expected: the holder of a step's allocation is not here yet, and is to be started.
+// expected reports whether the holder of a step's allocation is yet to start here.
 func (r *round) expected(k Key) bool {
 	h, o, ordered := holder(k, r.d.orders)
 	_, here := r.actual[h]
 	return ordered && !here && o.Want == pb.StepWant_WANT_RUN && !r.d.started[h]
 }
 
-// held: what holds the allocation of a step runs.
+// held reports whether the holder of a step's allocation runs.
 func (r *round) held(k Key) bool {
 	if k.Holder() {
 		return true
@@ -259,8 +257,8 @@ func (r *round) held(k Key) bool {
 	return here && s.Phase == pb.StepPhase_STEP_RUNNING
 }
 
-// blocked reports whether a step must wait: another attempt of the job has not ended here, or the name of the step (which has
-// no epoch) is still taken. Steps of the same attempt may run side by side.
+// blocked reports whether a step must wait: another attempt of the job has not ended here, or the step's name (which has no
+// epoch) is still in use. Steps of the same attempt may run side by side.
 func (r *round) blocked(k Key) bool {
 	if r.present == nil {
 		r.present = make(map[uint32]int, len(r.actual))
@@ -282,13 +280,12 @@ func (r *round) blocked(k Key) bool {
 	return false
 }
 
-// Launched gives Applied of a step that has just been started from order.
+// Launched returns Applied for a step that was just started from order.
 func Launched(order *pb.StepOrder) Applied {
 	return Applied{Told: true, LimitS: order.GetLaunch().GetLimitS()}
 }
 
-// After gives Applied once order has been passed on. A stop can only get harder; a step that is being stopped has no
-// time limit any more.
+// After returns Applied once order was passed on. A stop can only get harder, and ends the time limit.
 func (was Applied) After(order *pb.StepOrder) Applied {
 	now := was
 	now.Told = true

@@ -4,15 +4,15 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// remembered bounds what is kept about steps that are gone: enough that no order still under way can start one of them again.
+// remembered bounds the record of past steps: large enough that no order still under way can start one of them again.
 const remembered = 16384
 
-// Desired is what the controller wants of this node, as put together from full lists and changes.
+// Desired is what the controller wants of this node, assembled from full lists and changes.
 type Desired struct {
 	orders map[Key]*pb.StepOrder
-	synced bool // a full list has come
-	// epochs is the newest epoch seen per job, started which attempts have been here. Both outlive the orders; ring, which holds
-	// every key that they speak of once, bounds them.
+	synced bool // a full list has arrived
+	// epochs is the newest epoch seen per job, started the attempts that have been here. Both outlive the orders; ring, which
+	// holds each of their keys once, bounds them.
 	epochs  map[uint32]uint64
 	started map[Key]bool
 	seen    map[Key]bool
@@ -21,14 +21,14 @@ type Desired struct {
 	highest uint32
 }
 
-// NewDesired gives one that wants nothing and, until the first full list, lets everything be.
+// NewDesired returns a Desired without orders, which changes nothing until the first full list.
 func NewDesired() *Desired {
 	return &Desired{orders: map[Key]*pb.StepOrder{}, epochs: map[uint32]uint64{}, started: map[Key]bool{}, seen: map[Key]bool{}}
 }
 
-// Apply takes a message of the controller. A full list replaces everything but orders to forget: the controller gives such an order once,
-// when the end is recorded for good, and a full list that is sent right behind it does not name the step any more. A change replaces the
-// orders about the steps that it names. An order without launch description keeps the one that came before it.
+// Apply applies a message of the controller. A full list replaces everything except orders to forget: the controller gives such
+// an order once, when the end is durably recorded, and a full list right after it no longer names the step. A change replaces the
+// orders for the steps that it names. An order without a launch description keeps the previous one.
 func (d *Desired) Apply(m *pb.NodeOrders) {
 	was := d.orders
 	if m.GetFull() {
@@ -45,7 +45,7 @@ func (d *Desired) Apply(m *pb.NodeOrders) {
 		}
 		k := KeyOf(o.Key)
 		if old := d.orders[k]; old != nil && old.Want == pb.StepWant_WANT_FORGET && !m.GetFull() {
-			continue // its end is recorded: an order that comes late must not keep it here
+			continue // its end is recorded: a late order must not keep it here
 		}
 		if old := was[k]; o.Launch == nil && old != nil && old.Launch != nil {
 			o = withLaunch(o, old.Launch)
@@ -55,8 +55,8 @@ func (d *Desired) Apply(m *pb.NodeOrders) {
 	}
 }
 
-// StepsLeft tells whether steps of the allocation that a key holds are ordered to run here, or are here and have not ended: its own end
-// comes after theirs.
+// StepsLeft reports whether steps of the allocation that a key holds are ordered to run here, or are here and have not ended: its
+// own end comes after theirs.
 func (d *Desired) StepsLeft(h Key, actual func(Key) (pb.StepPhase, bool)) bool {
 	for k, o := range d.orders {
 		if k.Holder() || k.Job != h.Job || k.Attempt != h.Attempt || k.Epoch != h.Epoch {
@@ -71,20 +71,20 @@ func (d *Desired) StepsLeft(h Key, actual func(Key) (pb.StepPhase, bool)) bool {
 	return false
 }
 
-// withLaunch copies an order: messages are never changed once received.
+// withLaunch copies an order: messages are immutable once received.
 func withLaunch(o *pb.StepOrder, l *pb.LaunchSpec) *pb.StepOrder {
 	return &pb.StepOrder{Key: o.Key, Want: o.Want, Launch: l, Signals: o.Signals, StopReason: o.StopReason, Suspended: o.Suspended,
 		LimitS: o.LimitS, Watchers: o.Watchers}
 }
 
-// newest is the newest epoch that was seen of a job.
+// newest returns the newest epoch seen of a job.
 func (d *Desired) newest(job uint32) uint64 { return d.epochs[job] }
 
-// Highest is the highest id of a job that this node has been given.
+// Highest returns the highest job id that this node was given.
 func (d *Desired) Highest() uint32 { return d.highest }
 
-// Present records a step that is here, started now or found at start-up: it will not be started again. Its launch
-// description, with script and environment, is needed no more.
+// Present records a step on this node, started now or found at startup: it will not be started again, so its launch description,
+// with script and environment, is dropped.
 func (d *Desired) Present(k Key) {
 	if o := d.orders[k]; o != nil && o.Launch != nil {
 		d.orders[k] = withLaunch(o, nil)
@@ -93,13 +93,13 @@ func (d *Desired) Present(k Key) {
 	d.remember(k)
 }
 
-// Past records an attempt that has ended here in the time of an earlier Desired: it will not be started again.
+// Past records an attempt that ended here before this Desired existed: it will not be started again.
 func (d *Desired) Past(k Key) {
 	d.started[k] = true
 	d.remember(k)
 }
 
-// remember notes a key and its epoch; the oldest key about which nothing is ordered is let go when there are too many.
+// remember notes a key and its epoch. If there are too many, it drops the oldest key without orders.
 func (d *Desired) remember(k Key) {
 	d.epochs[k.Job] = max(d.epochs[k.Job], k.Epoch)
 	d.highest = max(d.highest, k.Job)
@@ -120,7 +120,7 @@ func (d *Desired) remember(k Key) {
 			return
 		}
 	}
-	d.ring = append(d.ring, k) // more orders in force than we remember old ones: they are what bounds it then
+	d.ring = append(d.ring, k) // more current orders than remembered: they set the bound then
 }
 
 func (d *Desired) evict(k Key) {

@@ -11,8 +11,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// bindings are the CPUs and GPUs of each task of a step on this node (srun(1), --cpu-bind and --gpu-bind). Tasks are bound where that is
-// asked for, and with task/affinity: the step's cgroup keeps them to the step's CPUs anyway.
+// bindings are the CPUs and GPUs of each task of a step on this node (srun(1), --cpu-bind and --gpu-bind). Tasks are bound on
+// request and with task/affinity; the step's cgroup restricts them to the step's CPUs anyway.
 type bindings struct {
 	cpus []string
 	env  [][]string
@@ -27,7 +27,8 @@ func (b bindings) task(t *pb.StepTask, i int) {
 	}
 }
 
-// bindings of the tasks here. cpuset is what the step's cgroup leaves them; empty: that of its allocation, or all.
+// bindings computes the bindings of the tasks on this node. cpuset is the CPUs of the step's cgroup; empty: those of its
+// allocation, or all.
 func (b *Builder) bindings(l *pb.LaunchSpec, here *pb.StepNode, s *pb.NodeSettings, cpuset string) (out bindings) {
 	spec, n := l.GetStep().GetSpec(), len(here.GetTasks())
 	if cpuset == "" {
@@ -60,8 +61,8 @@ func (b *Builder) bindings(l *pb.LaunchSpec, here *pb.StepNode, s *pb.NodeSettin
 	return out
 }
 
-// matching is how tasks are bound when nobody has said it: to what there are as many of as tasks with their CPUs, else all to what the step
-// has (srun(1), --cpu-bind, "auto binding").
+// matching returns the default binding: to threads, cores or sockets if tasks times their CPUs match the number of these, else to
+// all CPUs of the step (srun(1), --cpu-bind, "auto binding").
 func matching(t hw.Topology, cpus int) string {
 	cores, sockets := map[int]bool{}, map[int]bool{}
 	for _, c := range t {
@@ -81,14 +82,14 @@ func matching(t hw.Topology, cpus int) string {
 // wholeStep binds every task to all CPUs of the step.
 const wholeStep = "step"
 
-// closest reports whether each task is to see the GPUs near its CPUs.
+// closest reports whether each task sees only the GPUs near its CPUs.
 func closest(spec *pb.StepSpec) bool {
 	kind, _ := gpuBind(spec.GetTresBind())
 	return kind == "closest"
 }
 
-// closestGPUs gives the positions of the GPUs that are near the CPUs of each task: all for one without CPUs of its own, or where it is not
-// known which are near.
+// closestGPUs returns the positions of the GPUs near each task's CPUs: all of them for a task without CPUs of its own, or if the
+// affinity is unknown.
 func (b *Builder) closestGPUs(l *pb.LaunchSpec, here *pb.StepNode, s *pb.NodeSettings, cpus []string) [][]int {
 	out := make([][]int, len(cpus))
 	for i := range out {
@@ -113,7 +114,7 @@ func (b *Builder) closestGPUs(l *pb.LaunchSpec, here *pb.StepNode, s *pb.NodeSet
 	return out
 }
 
-// cpuBind takes --cpu-bind apart: "verbose,map_cpu:0,1".
+// cpuBind parses --cpu-bind: "verbose,map_cpu:0,1".
 func cpuBind(as string) (kind string, list []string, verbose string) {
 	for part := range strings.SplitSeq(strings.ToLower(as), ",") {
 		switch name, first, hasList := strings.Cut(part, ":"); {
@@ -138,7 +139,7 @@ func cpuBind(as string) (kind string, list []string, verbose string) {
 	return kind, repeated(list), verbose
 }
 
-// repeated writes "0x3*2" out.
+// repeated expands "0x3*2".
 func repeated(list []string) (out []string) {
 	for _, e := range list {
 		value, times, _ := strings.Cut(e, "*")
@@ -155,7 +156,7 @@ func repeated(list []string) (out []string) {
 
 const maxRepeated = 4096
 
-// usable are the processors of a list, all for an empty one.
+// usable returns the processors of a list, all for an empty one.
 func usable(t hw.Topology, cpuset string) hw.Topology {
 	ids, err := hw.ParseList(cpuset)
 	if err != nil || len(ids) == 0 {
@@ -170,7 +171,7 @@ func usable(t hw.Topology, cpuset string) hw.Topology {
 	return out
 }
 
-// bindCPUs gives the processors of each of n tasks, none where tasks are not bound.
+// bindCPUs returns the processors of each of n tasks, nil if tasks are not bound.
 func bindCPUs(t hw.Topology, kind string, list []string, n, each int, distribution string) []string {
 	if len(t) == 0 {
 		return nil
@@ -217,7 +218,7 @@ func bindCPUs(t hw.Topology, kind string, list []string, n, each int, distributi
 	return out
 }
 
-// entry reads one element of a list: a number, or a mask.
+// entry parses one element of a list: a number, or a mask.
 func entry(kind, s string) (ids []int) {
 	if !strings.HasPrefix(kind, "mask") {
 		if n, err := strconv.ParseUint(s, 0, 16); err == nil {
@@ -240,7 +241,7 @@ func entry(kind, s string) (ids []int) {
 	return ids
 }
 
-// within are those of the processors that the step has.
+// within returns those of the ids that the step has.
 func within(t hw.Topology, ids []int) string {
 	var out []int
 	for _, c := range t {
@@ -251,11 +252,11 @@ func within(t hw.Topology, ids []int) string {
 	return hw.FormatList(out)
 }
 
-// spread gives each task threads enough, and then all of the cores or sockets that these lie in. Tasks go round the sockets unless the
-// distribution says block within the node.
+// spread gives each task enough threads, and then all of the cores or sockets that contain them. Tasks alternate between sockets
+// unless the distribution says block within the node.
 func spread(t hw.Topology, kind string, n, each int, distribution string) []string {
 	units := slices.Clone(t)
-	if kind != "threads" { // cores: the first thread of each stands for it
+	if kind != "threads" { // cores: represented by their first thread
 		seen := map[int]bool{}
 		units = slices.DeleteFunc(units, func(c hw.CPU) bool {
 			if seen[c.Core] {
@@ -270,7 +271,7 @@ func spread(t hw.Topology, kind string, n, each int, distribution string) []stri
 	for i := range n {
 		order = append(order, take(&units, t, each, i, distribution)...)
 	}
-	if len(order) < n*each { // more tasks than that: they take turns
+	if len(order) < n*each { // too many tasks: they share the units in turn
 		all := order
 		for len(order) < n*each && len(all) > 0 {
 			order = append(order, all...)
@@ -291,7 +292,7 @@ func spread(t hw.Topology, kind string, n, each int, distribution string) []stri
 	return out
 }
 
-// take removes what one task gets from what is left.
+// take removes one task's processors from the remaining ones.
 func take(units *hw.Topology, t hw.Topology, each, task int, distribution string) (got []hw.CPU) {
 	second := ""
 	if parts := strings.Split(distribution, ":"); len(parts) > 1 {
@@ -319,7 +320,7 @@ func take(units *hw.Topology, t hw.Topology, each, task int, distribution string
 	return got
 }
 
-// cpuBindEnv are the variables about it, the same for all tasks of a node.
+// cpuBindEnv returns the variables about the binding, the same for all tasks of a node.
 func cpuBindEnv(kind string, list []string, verbose string, cpus []string) []string {
 	if kind == "" && verbose == "" {
 		return nil
@@ -353,7 +354,7 @@ func cpuBindEnv(kind string, list []string, verbose string, cpus []string) []str
 		"SLURM_CPU_BIND_TYPE=" + of, "SLURM_CPU_BIND_VERBOSE=" + verbose}
 }
 
-// mask writes a list of processors as Slurm does: 0x3.
+// mask formats a list of processors as Slurm does: 0x3.
 func mask(list string) string {
 	ids, _ := hw.ParseList(list)
 	digits := []byte{'0'}
@@ -368,7 +369,7 @@ func mask(list string) string {
 	return "0x" + string(digits)
 }
 
-// gpusOfStep are those of its devices that --gpu-bind is about.
+// gpusOfStep returns the devices that --gpu-bind concerns.
 func gpusOfStep(here *pb.StepNode) (gpus []*pb.GresDevice) {
 	for _, d := range here.GetDevices() {
 		if d.Name == "gpu" && d.Count == 0 {
@@ -378,14 +379,14 @@ func gpusOfStep(here *pb.StepNode) (gpus []*pb.GresDevice) {
 	return gpus
 }
 
-// gpuBind takes --gpu-bind apart: "gres/gpu:verbose,single:1".
+// gpuBind parses --gpu-bind: "gres/gpu:verbose,single:1".
 func gpuBind(how string) (kind, rest string) {
 	how = strings.TrimPrefix(strings.TrimPrefix(how, "gres/"), "gpu:")
 	kind, rest, _ = strings.Cut(strings.TrimPrefix(strings.TrimPrefix(how, "verbose,"), "v,"), ":")
 	return kind, rest
 }
 
-// bindGPUs gives the positions, among a step's GPUs, of those that each task sees; nothing where all see all.
+// bindGPUs returns the positions, among a step's GPUs, of those that each task sees; nil if all see all.
 func bindGPUs(spec *pb.StepSpec, gpus, n int) [][]int {
 	kind, rest := gpuBind(spec.GetTresBind())
 	if kind == "" {

@@ -1,5 +1,5 @@
-// Package bundle builds the bundle of a step: what its shim needs to run it on this node, with nothing left to expand or
-// to look up. It decides the limits of the step's cgroup (bundle.go) and binds its tasks to CPUs and GPUs (binding.go).
+// Package bundle builds the bundle of a step: everything that its shim needs to run it on this node, with nothing left to expand
+// or to look up. It computes the limits of the step's cgroup (bundle.go) and binds its tasks to CPUs and GPUs (binding.go).
 package bundle
 
 import (
@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultWarnSeconds is how long before its end a job is warned when --signal names no time (sbatch(1)).
+// defaultWarnSeconds is how long before its end a job is warned if --signal names no time (sbatch(1)).
 const defaultWarnSeconds = 60
 
-// minMemoryMiB is the least memory limit that a job gets, whatever MinRAMSpace says: its processes could not even start with less.
+// minMemoryMiB is the lowest memory limit of a job, whatever MinRAMSpace says: its processes could not even start with less.
 const minMemoryMiB = 30
 
-// scriptName is how the bundle names the script that the runner writes beside it.
+// scriptName is the name of the script that the runner writes beside the bundle.
 const scriptName = folder.Script
 
 // Builder builds the bundles of one node.
@@ -29,13 +29,13 @@ type Builder struct {
 	Daemon   taskenv.Daemon
 	Hostname string
 	Topology hw.Topology
-	// Hard is the hard limit of a resource on this node. No job gets more (slurm.conf(5), PropagateResourceLimits).
+	// Hard returns the hard limit of a resource on this node. No job gets more (slurm.conf(5), PropagateResourceLimits).
 	Hard func(resource int) uint64
 	Log  *slog.Logger
-	// Devices lists the devices that jobs can get; nil: there are none.
+	// Devices returns the devices that jobs can get; nil: there are none.
 	Devices func() []*pb.Device
 	Closed  bool  // devices are closed to jobs, whatever the settings say
-	Open    error // why no device can be closed on this machine; nil: they can
+	Open    error // why devices cannot be closed on this machine; nil: they can
 }
 
 // Build builds the bundle of a launch.
@@ -79,8 +79,8 @@ func (b *Builder) Build(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 	return out
 }
 
-// containerOf is where the tasks of a step run: in a container of an image or of a bundle; nil: in none. A bundle is only shown where there
-// is no oci.conf.
+// containerOf returns the container of a step's tasks, from an image or a bundle; nil: none. Without an oci.conf a bundle is only
+// shown.
 func containerOf(image *pb.ContainerSpec, bundle string, s *pb.NodeSettings) *pb.StepContainer {
 	switch {
 	case image != nil:
@@ -105,7 +105,7 @@ func (b *Builder) files(l *pb.LaunchSpec, s *pb.NodeSettings) (in, out, err *pb.
 	return in, out, err
 }
 
-// limits of the step's cgroup, as cgroup.conf asks for them.
+// limits returns the limits of the step's cgroup, as configured in cgroup.conf.
 func (b *Builder) limits(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Limits {
 	out := &pb.Limits{Pids: s.GetMaxPids()}
 	for _, a := range l.Alloc {
@@ -122,8 +122,8 @@ func (b *Builder) limits(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Limits {
 	return out
 }
 
-// memoryLimits are the memory that a job may use for so much that it asked for, and memory and swap together (0: as much swap as
-// there is), as cgroup.conf(5) has it.
+// memoryLimits returns the memory limit for a job that asked for mib, and the limit of memory and swap together (0: no limit on
+// swap), by the rules of cgroup.conf(5).
 func memoryLimits(mib uint64, s *pb.NodeSettings) (ram, total uint64) {
 	percent := func(of uint64, p float64) uint64 { return uint64(float64(of) * p / 100) }
 	node := s.GetNode().GetRealMemoryMib()
@@ -151,7 +151,7 @@ func (b *Builder) cpuset(l *pb.LaunchSpec, a *pb.NodeAlloc, s *pb.NodeSettings) 
 	}
 	set, err := b.Topology.CPUSet(a.CpuIds, configured)
 	if err != nil {
-		b.Log.Error("a job is not bound to its CPUs", "job", l.GetKey().GetJobId(), "cpu_ids", a.CpuIds, "err", err)
+		b.Log.Error("cannot bind a job to its CPUs", "job", l.GetKey().GetJobId(), "cpu_ids", a.CpuIds, "err", err)
 	}
 	return set
 }
@@ -163,8 +163,8 @@ var limitNames = map[string]uint32{
 	"STACK": unix.RLIMIT_STACK,
 }
 
-// rlimits keeps those limits of the submitter that propagate or the job's own --propagate names: their soft values, within what this daemon
-// may give. All others are the daemon's own.
+// rlimits returns the submitter's limits that propagate or that the job's own --propagate names: their soft values, at most what
+// this daemon may give. All others are the daemon's own.
 func (b *Builder) rlimits(asked []*pb.Rlimit, propagate string) []*pb.Rlimit {
 	take, known := propagated(propagate), propagated("ALL")
 	var out []*pb.Rlimit
@@ -178,7 +178,7 @@ func (b *Builder) rlimits(asked []*pb.Rlimit, propagate string) []*pb.Rlimit {
 	return out
 }
 
-// propagated reads ALL (also when empty), NONE, or a list of names. Names that are not known were refused with slurm.conf.
+// propagated parses ALL (also if empty), NONE, or a list of names. Unknown names were refused when slurm.conf was read.
 func propagated(list string) map[uint32]bool {
 	take := map[uint32]bool{}
 	for _, name := range strings.Split(strings.ToUpper(list), ",") {
@@ -198,12 +198,12 @@ func propagated(list string) map[uint32]bool {
 	return take
 }
 
-// Closes tells whether a job can open only its own devices.
+// Closes reports whether a job can open only its own devices.
 func (b *Builder) Closes(s *pb.NodeSettings) bool {
 	return (b.Closed || s.GetConstrainDevices()) && b.Open == nil
 }
 
-// Environ is what environments take from this node, including its devices.
+// Environ returns this node's part of environments, including its devices.
 func (b *Builder) Environ(s *pb.NodeSettings) taskenv.Daemon {
 	d := b.Daemon
 	if b.Devices != nil {

@@ -2,7 +2,7 @@ package bundle
 
 import pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 
-// DevicesOf lists the devices of this node that a launch gives to its job.
+// DevicesOf returns the devices of this node that a launch gives to its job.
 func DevicesOf(l *pb.LaunchSpec) (all []*pb.GresDevice) {
 	for _, a := range l.GetAlloc() {
 		if a.GetNode() == l.GetNode() {

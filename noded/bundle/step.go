@@ -6,7 +6,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// StepNode is the share of this node in the launch of a step of srun; nil: none.
+// StepNode returns this node's share of an srun step; nil: none.
 func StepNode(l *pb.LaunchSpec) *pb.StepNode {
 	for _, s := range l.GetStep().GetNodes() {
 		if s.Node == l.Node {
@@ -16,7 +16,7 @@ func StepNode(l *pb.LaunchSpec) *pb.StepNode {
 	return nil
 }
 
-// stepBundle builds the bundle of a step that srun has made, as far as the node knows it.
+// stepBundle builds the bundle of an srun step, as far as the node knows it.
 func (b *Builder) stepBundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 	spec, of, here := l.GetSpec(), l.Step, StepNode(l)
 	out := &pb.Bundle{
@@ -28,7 +28,7 @@ func (b *Builder) stepBundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 	if p := s.GetTaskProlog(); p != "" {
 		out.TaskProlog = []string{p}
 	}
-	for name := range propagated(s.GetPropagateLimits()) { // which limits of srun's propagate; the values it says itself
+	for name := range propagated(s.GetPropagateLimits()) { // names of srun's limits that propagate; srun sends the values
 		out.Rlimits = append(out.Rlimits, &pb.Rlimit{Resource: name, Soft: b.Hard(int(name)), Hard: b.Hard(int(name))})
 	}
 	if spec.GetWarnSignal() != 0 && !spec.GetWarnBatch() {
@@ -56,7 +56,7 @@ func (b *Builder) stepBundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 	return out
 }
 
-// stepLimits of a step's cgroup, which lies in that of its allocation and has only what is narrower.
+// stepLimits returns the limits of an srun step's cgroup. It is inside that of its allocation and only has tighter limits.
 func (b *Builder) stepLimits(l *pb.LaunchSpec, here *pb.StepNode, s *pb.NodeSettings) *pb.Limits {
 	out := &pb.Limits{}
 	if s.GetConstrainCores() && here.GetCpuIds() != "" {

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guests is the folder of an allocation's group with the processes that have been adopted into it: sessions of sshd. It is made when the
-// first one comes, beside that of the script and those of the steps.
+// guests is the directory of an allocation's group for adopted processes: sshd sessions. It is created with the first one, beside
+// those of the script and the steps.
 const guests = "extern"
 
-// Adopt moves a process that runs into an allocation's group, under the limits of the allocation and behind its rules for devices. What is
-// done to the script (Signal, KillOwn) is not done to it.
+// Adopt moves a running process into an allocation's group, under its limits and device rules. Signal and KillOwn, which concern
+// the script, do not affect it.
 func (g *group) Adopt(pid int) error {
 	if g.own == g.dir {
 		return fmt.Errorf("cannot adopt a process into %s: it is no allocation's", g.dir)
@@ -23,7 +23,7 @@ func (g *group) Adopt(pid int) error {
 	g.adopted.Store(true)
 	for _, dir := range append([]string{g.guests()}, g.v1...) {
 		if dir == g.mem && g.root.layout != Unified {
-			dir = filepath.Join(dir, guests) // who is killed in it for the lack of memory is not the script
+			dir = filepath.Join(dir, guests) // so that an OOM kill in it is not the script's
 		}
 		if err := g.adoptInto(dir, pid); err != nil {
 			return fmt.Errorf("cannot put process %d into cgroup %s: %w", pid, dir, err)
@@ -43,7 +43,7 @@ func (g *group) adoptInto(dir string, pid int) error {
 
 func (g *group) guests() string { return filepath.Join(g.dir, guests) }
 
-// leaves are the folders with the allocation's processes that are in no step; of a step's group its own.
+// leaves returns the directories of the allocation's processes outside of steps; for a step's group, its own.
 func (g *group) leaves() []string {
 	if g.own != g.dir && g.adopted.Load() && exists(g.guests(), cgroups.CgroupProcesses) {
 		return []string{g.own, g.guests()}
@@ -51,7 +51,7 @@ func (g *group) leaves() []string {
 	return []string{g.own}
 }
 
-// SignalAdopted sends a signal to what has been adopted. It need not wait for a thaw: the caller is about to end it.
+// SignalAdopted sends a signal to the adopted processes. It need not wait for a thaw: the caller is about to end them.
 func (g *group) SignalAdopted(sig int) error {
 	if len(g.leaves()) == 1 {
 		return nil
@@ -59,7 +59,7 @@ func (g *group) SignalAdopted(sig int) error {
 	return signalIn(g.guests(), sig)
 }
 
-// removeGuests deletes the folders of what has been adopted, once it is gone.
+// removeGuests deletes the directory of adopted processes after they have ended.
 func (g *group) removeGuests() {
 	if g.own == g.dir || !g.adopted.Load() {
 		return
@@ -70,14 +70,14 @@ func (g *group) removeGuests() {
 	}
 }
 
-// Adopt cannot be done without cgroups: what belongs to a job is what its shim has started.
+// Adopt needs cgroups: without them a job consists of the processes that its shim has started.
 func (treeGroup) Adopt(int) error {
 	return errors.New("cannot adopt a process: without cgroups only what a job has started belongs to it")
 }
 
 func (treeGroup) SignalAdopted(int) error { return nil }
 
-// In tells whether a process, by its /proc/PID/cgroup, is in the group of an allocation of the node with this root.
+// In reports whether a process, by its /proc/PID/cgroup, is in the group of an allocation of the node with this root.
 func In(procCgroup, root, allocation string) bool {
 	at := "/" + root + "/" + allocation
 	for line := range strings.Lines(procCgroup) {

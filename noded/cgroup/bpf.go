@@ -11,11 +11,11 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// A device program (BPF_PROG_TYPE_CGROUP_DEVICE, Linux 4.15) is asked at each open(2) and mknod(2) of a device by a process in its
-// group or below, and answers 1 or 0 (EPERM). It is attached, not linked: a link ends with its holder, and denied devices
-// open again.
+// The kernel runs a device program (BPF_PROG_TYPE_CGROUP_DEVICE, Linux 4.15) at each open(2) and mknod(2) of a device by a
+// process in its group or below. It returns 1 or 0 (EPERM). It is attached, not linked: a link ends with its holder, and then
+// denied devices open again.
 
-// instruction is one of the kernel's, in its own layout (struct bpf_insn).
+// instruction is a kernel instruction in its own layout (struct bpf_insn).
 type instruction struct {
 	code   uint8
 	dst    uint8 // registers
@@ -32,7 +32,7 @@ const (
 	exit       = unix.BPF_JMP | unix.BPF_EXIT
 )
 
-// Registers, and where the kernel puts what they are loaded with (struct bpf_cgroup_dev_ctx).
+// Registers, and the fields they are loaded from (struct bpf_cgroup_dev_ctx).
 const (
 	answer  = iota // R0
 	context        // R1
@@ -41,7 +41,7 @@ const (
 	minor          // R4
 )
 
-// program is Allowed in the kernel's terms: rules from the last to the first, the first that matches answers.
+// program compiles Allowed: rules from the last to the first, the first match decides.
 func program(rules []*pb.DeviceRule) (p []instruction) {
 	p = []instruction{
 		{code: loadWord, dst: kind, src: context, offset: 0}, {code: and, dst: kind, imm: 0xffff},
@@ -73,7 +73,7 @@ func encode(p []instruction) []byte {
 	b := make([]byte, 0, 8*len(p))
 	for _, i := range p {
 		regs := i.dst | i.src<<4
-		if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 { // big-endian: the fields lie the other way round
+		if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 { // big-endian: the bit fields are in reverse order
 			regs = i.dst<<4 | i.src
 		}
 		b = append(b, i.code, regs)
@@ -83,7 +83,7 @@ func encode(p []instruction) []byte {
 	return b
 }
 
-// loadFilter gives the descriptor of a program for rules.
+// loadFilter returns the descriptor of a program for the rules.
 func loadFilter(rules []*pb.DeviceRule) (int, error) {
 	code, licence := encode(program(rules)), []byte("Apache-2.0\x00")
 	attr := struct { // the beginning of union bpf_attr
@@ -104,13 +104,14 @@ func loadFilter(rules []*pb.DeviceRule) (int, error) {
 	return fd, nil
 }
 
-// attachFilter closes devices to all that is and will be in the folder. Programs of folders above, systemd's for instance, hold too.
+// attachFilter closes devices to all present and future processes of the directory. Programs of its parents, for instance
+// systemd's, still apply.
 func attachFilter(dir string, rules []*pb.DeviceRule) error {
 	prog, err := loadFilter(rules)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(prog) // the folder holds it
+	defer unix.Close(prog) // the directory holds a reference
 	return onFolder(unix.BPF_PROG_ATTACH, dir, prog, unix.BPF_F_ALLOW_MULTI)
 }
 
@@ -127,8 +128,8 @@ func onFolder(cmd uintptr, dir string, prog int, flags uint32) error {
 	return nil
 }
 
-// tryFilter is nil when such programs can be had here: the kernel takes them from this process, and nothing above dir forbids
-// others below. One that closes nothing is attached for a moment.
+// tryFilter returns nil if device programs work here: this process may load them, and no parent of dir forbids them. It attaches
+// one that closes nothing for a moment.
 func tryFilter(dir string) error {
 	prog, err := loadFilter(nil)
 	if err != nil {
@@ -141,7 +142,7 @@ func tryFilter(dir string) error {
 	return onFolder(unix.BPF_PROG_DETACH, dir, prog, 0)
 }
 
-// bpf repeats what was interrupted: the kernel's check of a program ends with EAGAIN when a signal comes.
+// bpf retries after an interruption: the kernel's verifier returns EAGAIN when a signal comes.
 func bpf(cmd uintptr, attr unsafe.Pointer, size uintptr) (int, error) {
 	for try := 0; ; try++ {
 		fd, _, errno := unix.Syscall(unix.SYS_BPF, cmd, uintptr(attr), size)
@@ -154,8 +155,8 @@ func bpf(cmd uintptr, attr unsafe.Pointer, size uintptr) (int, error) {
 	}
 }
 
-// withMemory is for kernels before 5.11, which count programs as locked memory: with more of it for the moment, as steps inherit
-// the limit of this process.
+// withMemory is for kernels before 5.11, which count programs as locked memory. It raises the limit only for the moment, because
+// steps inherit it.
 func withMemory(load func() (int, error)) (int, error) {
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &old); err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxCPU bounds a list: no Linux has more, and a range cannot make it grow without limit.
+// maxCPU bounds a list: Linux supports no more, and a range must not grow it without limit.
 const maxCPU = 8192
 
 // parseList reads the kernel's list format ("0-3,8"); ok is false when it is malformed.
@@ -51,7 +51,7 @@ func formatList(cpus []int) string {
 	return b.String()
 }
 
-// intersect keeps the CPUs of want that exist; empty (no restriction) when none does or either list cannot be read.
+// intersect returns the CPUs of want that exist; empty (no restriction) if none does or a list is malformed.
 func intersect(want, have string) string {
 	w, ok1 := parseList(want)
 	h, ok2 := parseList(have)

@@ -13,17 +13,18 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Devices are closed by their numbers, whatever a file is called and whoever makes another: open(2) and mknod(2) fail with EPERM.
+// Devices are closed by number, whatever their files are called and whoever creates another file: open(2) and mknod(2) fail with
+// EPERM.
 //
-// Where there is a v2 folder, by a program that is attached to it (bpf.go); it stays for as long as the folder does, whoever
-// dies, and holds for every folder below. With v1 alone, by the devices controller: a folder more for each step. Neither can be
-// lifted by a step's user: the files are root's, a process cannot leave a group whose parent's files it cannot write, and what
-// is attached above holds in a namespace too.
+// With a v2 directory, an attached program does it (bpf.go). It lasts as long as the directory, whichever process dies, and
+// applies to every directory below. With v1 alone the devices controller does it, with one more directory for each step. A step's
+// user can undo neither: the files are root's, a process cannot leave a group if it cannot write the parent's files, and a
+// program attached above also applies in a namespace.
 //
-// Not used is the package devices of opencontainers/cgroups: in a user namespace it reports success and closes nothing, it lifts this
-// process's limit of locked memory, which the steps would inherit, and it can make no exceptions from "all of this major".
+// Rejected: package devices of opencontainers/cgroups. In a user namespace it reports success and closes nothing, it raises this
+// process's limit of locked memory, which the steps would inherit, and it cannot make exceptions from "all of this major".
 
-// Allowed says what rules say of a device: the last one that matches counts, and what none matches is open.
+// Allowed applies the rules to a device: the last matching rule decides, and a device without one is open.
 func Allowed(rules []*pb.DeviceRule, block bool, major, minor int64) bool {
 	for _, r := range slices.Backward(rules) {
 		if r.Block == block && r.Major == major && (r.Minor < 0 || r.Minor == minor) {
@@ -33,7 +34,7 @@ func Allowed(rules []*pb.DeviceRule, block bool, major, minor int64) bool {
 	return true
 }
 
-// Device tells whether a file is a device, and which.
+// Device reports whether a file is a device, and which.
 func Device(st *unix.Stat_t) (block bool, major, minor int64, ok bool) {
 	kind := st.Mode & unix.S_IFMT
 	if kind != unix.S_IFCHR && kind != unix.S_IFBLK {
@@ -42,7 +43,7 @@ func Device(st *unix.Stat_t) (block bool, major, minor int64, ok bool) {
 	return kind == unix.S_IFBLK, int64(unix.Major(st.Rdev)), int64(unix.Minor(st.Rdev)), true
 }
 
-// Devices is nil when this machine can close devices, else why it cannot. The first call tries it.
+// Devices returns nil if this machine can close devices, else why not. The first call tries it.
 func (r *linuxRoot) Devices() error {
 	r.tryDevices.Do(func() {
 		var err error
@@ -62,10 +63,10 @@ func (r *linuxRoot) Devices() error {
 	return r.noDevices
 }
 
-// noDevice is the last number that there can be: denying it tries whether anything can be denied.
+// noDevice is the highest possible device number: denying it tests whether denials work.
 const noDevice = "c 4095:1048575 rwm"
 
-// closeDevices applies rules, if there are any. It fails rather than leave anything open.
+// closeDevices applies the rules, if any. It fails rather than leave anything open.
 func (g *group) closeDevices(name string, rules []*pb.DeviceRule) error {
 	if len(rules) == 0 {
 		g.joinV1(g.root.devices, allocation(name))
@@ -105,9 +106,9 @@ func writeLines(dir string, l lines) error {
 	}
 	defer unix.Close(fd)
 	for _, line := range l.lines {
-		_, err := unix.Write(fd, []byte(line+" rwm")) // one at a time: the kernel takes no more
+		_, err := unix.Write(fd, []byte(line+" rwm")) // one at a time, as the kernel requires
 		if l.only && errors.Is(err, unix.EPERM) {
-			continue // in a container: what the group above does not give is not there to be given on
+			continue // in a container: a device that the group above lacks cannot be opened
 		}
 		if err != nil {
 			return fmt.Errorf("cannot open or close device %s: %w", line, err)
@@ -116,8 +117,8 @@ func writeLines(dir string, l lines) error {
 	return nil
 }
 
-// stillOpen reads devices.list. In a container, where the group is not "everything but" and has only what the one above gave it, the
-// kernel takes denials that begin inside of a wildcard, and does nothing.
+// stillOpen checks devices.list for devices that should be closed. In a container, where the group has a list of what the group
+// above allows, the kernel accepts denials inside a wildcard and ignores them.
 func stillOpen(list string, rules []*pb.DeviceRule) error {
 	if strings.HasPrefix(list, "a ") {
 		return nil
@@ -141,21 +142,21 @@ func stillOpen(list string, rules []*pb.DeviceRule) error {
 
 func same(field string, n int64) bool { return field == "*" || field == strconv.FormatInt(n, 10) }
 
-// openHere: what the list gives is what the rules give too.
+// openHere reports whether the rules also allow a device that the list allows.
 func openHere(rules []*pb.DeviceRule, r *pb.DeviceRule, minor string) bool {
 	n, err := strconv.ParseInt(minor, 10, 64)
 	return err == nil && Allowed(rules, r.Block, r.Major, n)
 }
 
-// lines are what is written to files of a fresh group of cgroup v1.
+// lines are the lines to write into the files of a new v1 group.
 type lines struct {
-	only  bool     // everything is closed first, and the lines open; else everything is open, and they close
+	only  bool     // everything is closed first, and the lines open devices; else everything is open, and they close devices
 	lines []string // without the kinds of access
 }
 
-// translate makes lines of rules. The kernel's v1 controller knows "everything but these" and "only these", with whole major
-// numbers in both, and no exceptions from exceptions. Where a major is closed but for some of its minors, "only these" it has to be:
-// all other majors, which are 512 at most (Linux, CHRDEV_MAJOR_MAX).
+// translate converts rules to lines. The kernel's v1 controller knows "everything but these" and "only these", with whole majors
+// in both, and no exceptions from exceptions. A major that is closed except for some minors requires "only these", with all other
+// majors listed, at most 512 (Linux, CHRDEV_MAJOR_MAX).
 func translate(rules []*pb.DeviceRule) (l lines) {
 	for _, r := range rules {
 		if r.Allow && !Allowed(rules, r.Block, r.Major, otherMinor) && Allowed(rules, r.Block, r.Major, r.Minor) {
@@ -189,14 +190,14 @@ func translate(rules []*pb.DeviceRule) (l lines) {
 }
 
 const (
-	otherMinor = 1 << 30 // one that no rule names
+	otherMinor = 1 << 30 // a minor that no rule names
 	majors     = 512
-	// minorsListed is for a major that is open but for some minors, beside another that is closed but for some: its minors are
-	// opened one by one, so far.
+	// minorsListed is for a major that is open except for some minors, beside another that is closed except for some: its minors
+	// are opened one by one, up to this number.
 	minorsListed = 1024
 )
 
-// openMajors lists what is open of one kind of device.
+// openMajors lists the open devices of one kind.
 func openMajors(rules []*pb.DeviceRule, block bool, add func(number)) {
 	of := map[int64][]*pb.DeviceRule{}
 	for _, r := range rules {
@@ -233,7 +234,7 @@ func openMajors(rules []*pb.DeviceRule, block bool, add func(number)) {
 	}
 }
 
-// number is a device as the kernel knows it; minor -1 is all of the major, major -1 all there are.
+// number identifies devices as the kernel does; minor -1 is the whole major, major -1 all majors.
 type number struct {
 	block        bool
 	major, minor int64

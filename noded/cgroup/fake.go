@@ -8,7 +8,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Fake is a Root for tests without privileges: groups are process trees, names are remembered, and any call can be made to fail.
+// Fake is a Root for tests without privileges. Groups are process trees, names are remembered, and any call can be made to fail.
 type Fake struct {
 	mu        sync.Mutex
 	Made      []string

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The files of a group, with as few system calls as can be: they are touched a dozen times for each job. The names are this package's
-// own, in folders that only root can write.
+// Access to a group's files with few system calls: each job causes a dozen accesses. The names are this package's own, in
+// directories that only root can write to.
 
 func write(dir, file, data string) error {
 	fd, err := open(dir+"/"+file, unix.O_WRONLY)
@@ -24,7 +24,7 @@ func write(dir, file, data string) error {
 	return nil
 }
 
-// readSmall gives what fits into one read, which is all of the files with a few lines.
+// readSmall returns the result of one read, which is all of a file with a few lines.
 func readSmall(dir, file string) (string, error) {
 	fd, err := open(dir+"/"+file, unix.O_RDONLY)
 	if err != nil {

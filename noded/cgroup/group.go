@@ -21,25 +21,25 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// group is the folder of an allocation or a step in track and, for v1, in each hierarchy that limits it.
+// group is the directory of an allocation or a step in track and, for v1, in each hierarchy with a limit.
 type group struct {
 	root *linuxRoot
 	dir  string   // in track
-	own  string   // where its processes are: dir, or, of an allocation, a folder in it, beside those of the steps
-	v1   []string // further folders of its own that the first process must be written to
-	join []string // the same, of the allocation that a step is in
-	mem  string   // folder with the memory controller's files, or empty
+	own  string   // where its processes are: dir, or for an allocation a subdirectory beside those of the steps
+	v1   []string // other directories of its own, into which the first process must be written
+	join []string // the same of the step's allocation
+	mem  string   // directory with the memory controller's files, or empty
 	fd   atomic.Int32
 
-	adopted atomic.Bool // there are guests, or there may be
+	adopted atomic.Bool // there are guests, or may be
 }
 
-// leaf is the folder of the processes that are an allocation's own (its batch script's). On v2 a group that has processes cannot hand
-// controllers down to others, and with all layouts what is done to the script is not done to the steps. Rejected: making it when the first
-// step comes, which would have to move processes that fork meanwhile.
+// leaf is the directory of an allocation's own processes (its batch script's). On v2 a group with processes cannot enable
+// controllers for its children, and in all layouts actions on the script must not affect the steps. Rejected: creating it with
+// the first step, because processes would have to be moved while they fork.
 const leaf = "batch"
 
-// Create makes the tracking folder first: mkdir is what decides that the name is fresh.
+// Create makes the tracking directory first: its mkdir decides whether the name is new.
 func (r *linuxRoot) Create(name string, limits *pb.Limits) (Group, error) {
 	if !named(name) {
 		return nil, fmt.Errorf("cannot make cgroup %q: not a single plain name, nor that of a step in one", name)
@@ -82,7 +82,7 @@ func (r *linuxRoot) group(name string) *group {
 	return g
 }
 
-// named: the name is that of an allocation's group, or of a step's in it.
+// named reports whether the name is that of an allocation's group, or of a step's inside one.
 func named(name string) bool {
 	if in := allocation(name); in != "" {
 		return plain(in) && isStep(name[len(in)+1:])
@@ -90,7 +90,7 @@ func named(name string) bool {
 	return plain(name)
 }
 
-// allocation is the group that a step's lies in; empty: it is one itself.
+// allocation returns the group that contains a step's; empty: it is an allocation itself.
 func allocation(name string) string {
 	in, _, nested := strings.Cut(name, "/")
 	if !nested {
@@ -99,7 +99,7 @@ func allocation(name string) string {
 	return in
 }
 
-// isStep: "step_" and a number.
+// isStep reports whether n is "step_" and a number.
 func isStep(name string) bool {
 	n, ok := strings.CutPrefix(name, "step_")
 	return ok && n != "" && strings.Trim(n, "0123456789") == ""
@@ -109,7 +109,7 @@ func plain(name string) bool {
 	return name != "" && name[0] != '.' && !strings.ContainsAny(name, "/\x00\n")
 }
 
-// limit applies what is asked for and can be; v1 folders are made only for the controllers that it needs.
+// limit applies the requested limits that are possible. v1 directories are made only for controllers that need them.
 func (g *group) limit(name string, l *pb.Limits) error {
 	r := g.root
 	res := g.resources(l)
@@ -117,7 +117,7 @@ func (g *group) limit(name string, l *pb.Limits) error {
 		return g.limitUnified(name, res)
 	}
 	in := allocation(name)
-	// A step has a folder of its own for memory wherever its allocation has one, to tell who was killed for the lack of it.
+	// A step has its own memory directory wherever its allocation has one, to attribute OOM kills.
 	if res.Memory != 0 || in != "" && r.memory != "" && exists(filepath.Join(r.memory, in), cgroups.CgroupProcesses) {
 		dir, err := g.mkV1(r.memory, name)
 		if err != nil {
@@ -151,7 +151,7 @@ func (g *group) limitUnified(name string, res *cgroups.Resources) error {
 	if in := allocation(name); in != "" {
 		r.enable(filepath.Join(r.track, in))
 		if r.memory != "" {
-			g.mem = g.dir // also without a limit: it tells who was killed for the lack of memory
+			g.mem = g.dir // also without a limit: it attributes OOM kills
 		}
 	}
 	if res.Memory != 0 {
@@ -187,7 +187,7 @@ func (g *group) limitCPUs(name string, res *cgroups.Resources) error {
 	return write(dir, "cpuset.mems", res.CpusetMems)
 }
 
-// limitMemory is for a group that has no limit yet: that of memory alone must never be above that of memory and swap.
+// limitMemory sets limits in a new group: the memory limit must never exceed that of memory and swap.
 func limitMemory(dir string, res *cgroups.Resources) error {
 	if res.Memory == 0 {
 		return nil
@@ -198,7 +198,7 @@ func limitMemory(dir string, res *cgroups.Resources) error {
 	return write(dir, "memory.memsw.limit_in_bytes", strconv.FormatInt(res.MemorySwap, 10))
 }
 
-// mkV1 tolerates a folder that is there: the tracking folder has been fresh, so this one is left over from a crash half-way.
+// mkV1 tolerates an existing directory: the tracking directory was new, so this one is a leftover of a crash.
 func (g *group) mkV1(base, name string) (string, error) {
 	dir := g.root.inV1(base, name)
 	if err := mkdir(dir); err != nil && err != unix.EEXIST {
@@ -208,8 +208,8 @@ func (g *group) mkV1(base, name string) (string, error) {
 	return dir, nil
 }
 
-// inV1 is a group's folder in a v1 hierarchy: that of a step lies in its allocation's only where that one has a folder, which is where it
-// has a limit.
+// inV1 returns a group's directory in a v1 hierarchy. That of a step is inside its allocation's only if that one exists, which is
+// if it has a limit.
 func (r *linuxRoot) inV1(base, name string) string {
 	if in := allocation(name); in != "" && !exists(filepath.Join(base, in), cgroups.CgroupProcesses) {
 		name = strings.ReplaceAll(name, "/", ".")
@@ -217,14 +217,14 @@ func (r *linuxRoot) inV1(base, name string) string {
 	return filepath.Join(base, name)
 }
 
-// joinV1 has a step without a limit of its own be under its allocation's.
+// joinV1 puts a step without a limit of its own under its allocation's.
 func (g *group) joinV1(base, in string) {
 	if dir := filepath.Join(base, in); base != "" && in != "" && exists(dir, cgroups.CgroupProcesses) {
 		g.join = append(g.join, dir)
 	}
 }
 
-// resources drops what this machine does not offer. MemorySwap is memory and swap together, as in cgroup v1.
+// resources drops limits that this machine does not support. MemorySwap is the sum of memory and swap, as in cgroup v1.
 func (g *group) resources(l *pb.Limits) *cgroups.Resources {
 	r, res := g.root, &cgroups.Resources{SkipDevices: true}
 	if l == nil {
@@ -246,11 +246,11 @@ func (g *group) resources(l *pb.Limits) *cgroups.Resources {
 	return res
 }
 
-// PidsShare is how many processes and threads a job may have on this machine, and all jobs of a user together: a quarter of pid_max. All
-// jobs of a node may have three of these shares, so that fork bombs leave one to the daemons, also where pid_max is 32768.
+// PidsShare is the limit of processes and threads for a job, and for all jobs of a user together, on this machine: a quarter of
+// pid_max. All jobs of a node may have three such shares, so that fork bombs leave one to the daemons, even if pid_max is 32768.
 func PidsShare() uint64 { return mostPids() / 4 }
 
-// boundJobs is not exact on a machine with several nodes, which is for tests.
+// boundJobs limits the processes of all jobs. It is inexact on a machine with several nodes, which is for tests.
 func (r *linuxRoot) boundJobs() {
 	if r.pids == "" {
 		return
@@ -260,7 +260,7 @@ func (r *linuxRoot) boundJobs() {
 	}
 }
 
-// mostPids is how many processes this machine can have. Read each time, as sysctl(8) may change it.
+// mostPids returns the limit of processes on this machine. It is read each time, as sysctl(8) may change it.
 func mostPids() uint64 {
 	s, err := readSmall("/proc/sys/kernel", "pid_max")
 	if err != nil {
@@ -275,7 +275,7 @@ func mostPids() uint64 {
 
 func (g *group) FD() int { return int(g.fd.Load()) }
 
-// limiting are the v1 folders with the limits of the group.
+// limiting returns the v1 directories with the group's limits.
 func (g *group) limiting() []string { return append(g.v1[:len(g.v1):len(g.v1)], g.join...) }
 
 func (g *group) Add(pid int) error {
@@ -310,14 +310,14 @@ func (g *group) Leave() error {
 	return nil
 }
 
-// homes are, for each v1 folder of the node, where a thread was in that hierarchy before the first one entered a group.
+// homes returns, for each v1 directory of the node, where a thread was in that hierarchy before the first one entered a group.
 func (r *linuxRoot) homes() map[string]string {
 	r.foundHome.Do(func() {
 		own, _ := os.ReadFile("/proc/thread-self/cgroup")
 		r.home = map[string]string{}
 		for _, base := range []string{r.memory, r.pids, r.cpuset, r.devices} {
 			mount := strings.TrimSuffix(base, "/"+r.name)
-			r.home[base] = base // where what the kernel says is not below the mount, as in some containers
+			r.home[base] = base // if the kernel's path is not below the mount, as in some containers
 			for line := range strings.Lines(string(own)) {
 				_, at, _ := strings.Cut(strings.TrimSpace(line), ":")
 				controller, dir, _ := strings.Cut(at, ":")
@@ -331,7 +331,7 @@ func (r *linuxRoot) homes() map[string]string {
 	return r.home
 }
 
-// writeProcs: a process that has just been cloned may be TASK_NEW for a moment, which the kernel answers with EINVAL.
+// writeProcs retries on EINVAL: a process that was just cloned may be TASK_NEW for a moment.
 func writeProcs(dir string, pid int) error {
 	if err := write(dir, cgroups.CgroupProcesses, strconv.Itoa(pid)); !errors.Is(err, unix.EINVAL) {
 		return err
@@ -355,7 +355,7 @@ func (g *group) Kill() error { return g.killIn(g.dir) }
 
 func (g *group) KillOwn() error { return g.killIn(g.own) }
 
-// killIn without cgroup.kill freezes first, so that a fork bomb cannot run ahead of the list.
+// killIn without cgroup.kill freezes first, so that a fork bomb cannot outrun the list.
 func (g *group) killIn(dir string) error {
 	if g.root.kill {
 		return write(dir, "cgroup.kill", "1")
@@ -368,7 +368,7 @@ func (g *group) killIn(dir string) error {
 	return errors.Join(err, ferr)
 }
 
-// thaw is for what is to die: the folders below may have been frozen for themselves.
+// thaw thaws a group that is to die, and its children, which may have been frozen separately.
 func (g *group) thaw(dir string) error {
 	err := g.freeze(dir, false)
 	below, _ := os.ReadDir(dir)
@@ -387,7 +387,8 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// freezeTime is for processes that are stopped on a busy machine: the freezer of cgroup v1 gives up after a fraction of a second.
+// freezeTime allows for processes that take long to stop on a busy machine: the freezer of cgroup v1 gives up after a fraction of
+// a second.
 const freezeTime = 10 * time.Second
 
 func (g *group) Freeze(frozen bool) (err error) {
@@ -421,7 +422,7 @@ func (g *group) freeze(dir string, frozen bool) error {
 	return write(dir, "cgroup.freeze", bit)
 }
 
-// Empty is true once no living process is in the group or below; zombies do not count.
+// Empty reports whether no living process is in the group or below; zombies do not count.
 func (g *group) Empty() (bool, error) {
 	if g.root.layout == Legacy {
 		pids, err := cgroups.GetAllPids(g.dir)
@@ -462,7 +463,7 @@ func (g *group) Usage() Usage {
 		events = "memory.events"
 	}
 	n, _ := readValue(g.mem, events, "oom_kill")
-	// Without those in steps: memory is counted in the folders below once there are some.
+	// Without kills in steps, which the memory controller adds to the parent's count.
 	if n > 0 && g.root.layout == Unified && g.own != g.dir {
 		if local, err := readValue(g.mem, "memory.events.local", "oom_kill"); err == nil {
 			below, _ := readValue(g.own, events, "oom_kill")
@@ -499,7 +500,7 @@ func cpuStat(s string) (user, system uint64) {
 	return
 }
 
-// Remove leaves the tracking folder to the last: as long as it is there, Reclaim can find the rest.
+// Remove removes the tracking directory last: as long as it exists, Reclaim can find the rest.
 func (g *group) Remove() error {
 	if fd := g.fd.Swap(-1); fd >= 0 {
 		closeFD(int(fd))
@@ -511,20 +512,20 @@ func (g *group) Remove() error {
 	}
 	g.removeGuests()
 	for _, dir := range dirs {
-		if err := rmdir(dir); err != nil && err != unix.ENOENT { // a child of the step's own making, or a moment too early
+		if err := rmdir(dir); err != nil && err != unix.ENOENT { // the step created a child, or a process is still exiting
 			errs = append(errs, cgroups.RemovePath(dir))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Reclaim is bounded: a process that does not die within reclaimTimeout (stuck in the kernel) is named in the error.
+// Reclaim is bounded: its error names a process that does not die within reclaimTimeout (stuck in the kernel).
 func (r *linuxRoot) Reclaim(b *pb.Bundle) error {
 	if !named(b.Cgroup) {
 		return fmt.Errorf("cannot reclaim cgroup %q: not a single plain name, nor that of a step in one", b.Cgroup)
 	}
 	g := r.group(b.Cgroup)
-	g.adopted.Store(true) // its shim is gone, and nobody else knows
+	g.adopted.Store(true) // the shim that knew is gone
 	for _, base := range []string{r.memory, r.pids, r.cpuset, r.devices} {
 		if base == "" || base == r.track {
 			continue
@@ -544,7 +545,7 @@ func (r *linuxRoot) Reclaim(b *pb.Bundle) error {
 
 const reclaimTimeout = 10 * time.Second
 
-// killUntilEmpty repeats the kill, as without cgroup.kill a fork may escape one round.
+// killUntilEmpty repeats the kill, because without cgroup.kill a fork may escape one round.
 func killUntilEmpty(g Group, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {

@@ -7,16 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nearby are the folders that a root keeps groups in, open for as long as the process lives: a shim touches two dozen files of cgroups for
-// each job, and from such a folder the kernel finds one in two thirds of the time that the whole path takes it.
+// nearby are the directories in which a root keeps groups, open as long as the process lives. A shim accesses two dozen cgroup
+// files for each job, and from an open directory the kernel finds one in two thirds of the time for the whole path.
 var nearby atomic.Pointer[[]place]
 
 type place struct {
-	prefix string // of paths: with a slash at its end
+	prefix string // path prefix, with a slash at its end
 	fd     int    // O_PATH
 }
 
-// reach opens the folders of a root that makes groups.
+// reach opens the directories of a root that makes groups.
 func (r *linuxRoot) reach() {
 	for _, dir := range []string{r.track, r.memory, r.pids, r.cpuset, r.devices} {
 		if dir == "" {
@@ -27,7 +27,7 @@ func (r *linuxRoot) reach() {
 		}
 		fd, err := open(dir, unix.O_PATH|unix.O_DIRECTORY)
 		if err != nil {
-			continue // by its path then
+			continue // accessed by its path then
 		}
 		addPlace(place{dir + "/", fd})
 	}
@@ -47,7 +47,7 @@ func addPlace(p place) {
 	}
 }
 
-// near gives an open folder that a path lies below, and the rest of the path; -1: there is none.
+// near returns an open directory above a path, and the rest of the path; -1: none.
 func near(path string) (fd int, rest string) {
 	list := nearby.Load()
 	if list == nil {

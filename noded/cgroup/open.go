@@ -14,32 +14,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shelter is added to the name of the node's folder for the group of its shims. It lies beside that folder, so that the limit of processes
+// shelter is the suffix of the directory for the shims' group. It is beside the node's directory, so that the limit of processes
 // for all jobs does not count the shims.
 const shelter = ".shims"
 
 // linuxRoot is the Root of the three cgroup layouts.
 type linuxRoot struct {
 	layout Layout
-	// track is the folder (below the v2 mount, or below the v1 freezer) whose children hold the processes.
+	// track is the directory (below the v2 mount, or below the v1 freezer) whose children hold the processes.
 	track string
-	// unit is the folder of the hierarchy by which an init system tracks units, when that is not track; may be empty.
+	// unit is the directory of the hierarchy by which an init system tracks units, if that is not track; may be empty.
 	unit string
-	// memory, pids, cpuset are v1 folders, or equal to track in the unified layout; empty: not offered.
+	// memory, pids and cpuset are v1 directories, or equal to track in the unified layout; empty: not available.
 	memory, pids, cpuset string
-	devices              string // v1 folder; empty: not offered
+	devices              string // v1 directory; empty: not available
 	name                 string // as given to Open
 	swap                 bool   // memory+swap can be limited
 	cpus                 string // CPUs that exist here, kernel list format
 	kill                 bool   // cgroup.kill works (Linux 5.14)
 	notes                []string
-	reached              sync.Once // near has its folders
+	reached              sync.Once // near has its directories
 	foundHome            sync.Once
 	home                 map[string]string
 
 	tryDevices sync.Once
 	filter     bool  // devices are closed by a program, not by the v1 controller
-	noDevices  error // why they cannot be closed
+	noDevices  error // why devices cannot be closed
 }
 
 // The values of CgroupPlugin in cgroup.conf(5). Empty means PluginAuto.
@@ -50,9 +50,8 @@ const (
 	PluginDisabled = "disabled"
 )
 
-// Open makes the folder name ("sluice/<cluster>/<node>") in each hierarchy that will be used: those of the plugin, or those that it
-// finds. Where none can be written it returns the process-tree fallback, whose Notes say why. Opening twice, also from two
-// processes, is fine.
+// Open makes the directory name ("sluice/<cluster>/<node>") in each hierarchy to use: the plugin's, or those it finds. If none is
+// writable it returns the process-tree fallback, whose Notes tell why. Opening twice, also from two processes, is fine.
 func Open(name, plugin string) (Root, error) {
 	if name == "" || filepath.IsAbs(name) || filepath.Clean(name) != name || strings.HasPrefix(name, "..") {
 		return nil, fmt.Errorf("cannot use cgroup root %q: it must be a clean relative path such as sluice/cluster/node", name)
@@ -98,7 +97,7 @@ const (
 	hybridMount  = "/sys/fs/cgroup/unified"
 )
 
-// openUnified enables the controllers down to name: each level must hand them on before its children can have them.
+// openUnified enables the controllers down to name: each level must enable them before its children can have them.
 func openUnified(mount, name string) (*linuxRoot, error) {
 	r := &linuxRoot{layout: Unified, track: filepath.Join(mount, name)}
 	if !exists(mount, "cgroup.controllers") {
@@ -130,7 +129,7 @@ func openUnified(mount, name string) (*linuxRoot, error) {
 	return r, nil
 }
 
-// enable hands down what can be: a level that refuses (it holds processes, or a container's owner keeps it) is seen in the result.
+// enable enables what it can: a level that refuses (it holds processes, or a container's owner keeps it) shows in the result.
 func (r *linuxRoot) enable(dir string) {
 	have := readFields(dir, "cgroup.subtree_control")
 	for _, c := range []string{"cpuset", "cpu", "memory", "pids"} {
@@ -190,7 +189,8 @@ func (r *linuxRoot) addV1(name string) {
 	}
 }
 
-// inheritCpuset fills each level below the mount, which the kernel makes empty: no process can enter an empty cpuset.
+// inheritCpuset fills the cpuset of each level below the mount. The kernel makes them empty, and no process can enter an empty
+// cpuset.
 func (r *linuxRoot) inheritCpuset(name string) {
 	levels := strings.Split(name, "/")
 	top := r.cpuset[:len(r.cpuset)-len(name)-1]
@@ -214,7 +214,7 @@ func (r *linuxRoot) inheritCpuset(name string) {
 func (r *linuxRoot) Layout() Layout  { return r.layout }
 func (r *linuxRoot) Notes() []string { return r.notes }
 
-// Shelter leaves limits alone: it moves the process only where an init system or a step's kill would find it.
+// Shelter does not change limits: it only moves the process out of reach of an init system or a step's kill.
 func (r *linuxRoot) Shelter(pid int) error {
 	var errs []error
 	for _, dir := range []string{r.track, r.unit} {
@@ -231,7 +231,7 @@ func (r *linuxRoot) Shelter(pid int) error {
 	return errors.Join(errs...)
 }
 
-// Tidy stops at the first folder of each hierarchy that is still in use, by another node of the cluster for instance.
+// Tidy stops at the first directory of each hierarchy that is still in use, for instance by another node of the cluster.
 func (r *linuxRoot) Tidy() {
 	depth := strings.Count(r.name, "/") + 1
 	for _, dir := range []string{r.memory, r.pids, r.cpuset, r.devices, r.unit, r.track} {
@@ -240,7 +240,7 @@ func (r *linuxRoot) Tidy() {
 		}
 		removeSoon(dir + shelter)
 		for range depth {
-			if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT { // in the init system's hierarchy there is the group of shims only
+			if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT { // the init system's hierarchy has only the shims' group
 				break
 			}
 			dir = filepath.Dir(dir)
@@ -248,7 +248,7 @@ func (r *linuxRoot) Tidy() {
 	}
 }
 
-// removeSoon waits for shims that are just ending, which takes a moment after they have closed their connections.
+// removeSoon waits for exiting shims, which takes a moment after they have closed their connections.
 func removeSoon(dir string) {
 	for range 1000 {
 		if err := unix.Rmdir(dir); err != unix.EBUSY {
@@ -258,7 +258,7 @@ func removeSoon(dir string) {
 	}
 }
 
-// mkdirAll tries again when another node's Tidy removes a common parent meanwhile.
+// mkdirAll retries if another node's Tidy removes a common parent meanwhile.
 func mkdirAll(dir string) (err error) {
 	for range 20 {
 		if err = os.MkdirAll(dir, 0o755); !errors.Is(err, os.ErrNotExist) {

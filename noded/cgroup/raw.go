@@ -6,16 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls of this file keep Go's scheduler out of it. Those on a cgroup take tens of microseconds, which is long enough for the runtime
-// to give the processor to another thread and short enough that this costs more than the call. They cannot hang: a cgroup is memory of
-// the kernel's.
+// The system calls of this file bypass Go's scheduler. Calls on a cgroup take tens of microseconds: long enough for the runtime
+// to give the processor to another thread, and short enough that this costs more than the call. They cannot hang, because a
+// cgroup is kernel memory.
 
 func at(nr uintptr, path string, arg uintptr, mode uintptr) (int, error) {
 	if fd, rest := near(path); fd >= 0 {
 		if n, err := from(fd, nr, rest, arg, mode); err != unix.ENOENT && err != unix.ENODEV {
 			return n, err
 		}
-		// Nothing there, or the folder was removed and made again since it was opened: the path says which.
+		// The file is missing, or the directory was recreated since it was opened: the path decides.
 	}
 	return from(unix.AT_FDCWD, nr, path, arg, mode)
 }
@@ -53,7 +53,7 @@ func rmdir(path string) error {
 
 func closeFD(fd int) { _, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
-// transfer reads or writes a buffer that is not empty, once.
+// transfer reads or writes a non-empty buffer once.
 func transfer(nr uintptr, fd int, b []byte) (int, error) {
 	for {
 		n, _, e := unix.RawSyscall(nr, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))

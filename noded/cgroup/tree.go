@@ -30,7 +30,8 @@ func (t *tree) Notes() []string   { return t.notes }
 func (t *tree) Shelter(int) error { return nil }
 func (t *tree) Tidy()             {}
 
-// Create returns the group of all descendants of this process: a shim serves one step at a time and is a subreaper, so they are its step's.
+// Create returns the group of all descendants of this process: a shim serves one step at a time and is a subreaper, so they
+// belong to its step.
 func (t *tree) Create(_ string, l *pb.Limits) (Group, error) {
 	if len(l.GetDevices()) > 0 {
 		return nil, t.Devices()
@@ -60,8 +61,8 @@ func (g treeGroup) Empty() (bool, error) {
 
 func (g treeGroup) Signal(sig int) error { return signalAll(descendants(g.root), unix.Signal(sig)) }
 
-// Kill goes by process groups too: the kernel signals all members of one at a time when none can be forked, so that a chain of
-// processes each of which forks and exits has no start over the list. Bounded: the caller repeats it until Empty.
+// Kill also kills by process group: the kernel signals all members of one at once, with no fork in between, so a chain of
+// processes that fork and exit cannot outrun the list. Bounded: the caller repeats it until Empty.
 func (g treeGroup) Kill() error {
 	pids := descendants(g.root)
 	signalAll(pids, unix.SIGSTOP)
@@ -85,7 +86,7 @@ func (g treeGroup) Freeze(frozen bool) error {
 	return g.Signal(int(unix.SIGCONT))
 }
 
-// Reclaim looks for what a dead shim left: processes of the step's user whose environment names the same job on the same node.
+// Reclaim looks for leftovers of a dead shim: processes of the step's user whose environment names the same job on the same node.
 func (t *tree) Reclaim(b *pb.Bundle) error {
 	marks := stepMarks(b.Env)
 	if len(marks) == 0 {
@@ -105,7 +106,7 @@ func (t *tree) Reclaim(b *pb.Bundle) error {
 	}
 }
 
-// stepMarks picks what tells one job on one node of one cluster from another; without a job id there is no telling.
+// stepMarks returns the variables that identify a job on a node of a cluster; none without a job id.
 func stepMarks(env []string) [][]byte {
 	var marks [][]byte
 	hasID := false
@@ -145,7 +146,7 @@ func withEnv(uid uint32, marks [][]byte) (found []int) {
 	return found
 }
 
-// living leaves out what has died and waits to be reaped.
+// living removes zombies from the list.
 func living(pids []int) []int {
 	return slices.DeleteFunc(pids, func(pid int) bool {
 		state := stat(pid).state
@@ -153,8 +154,8 @@ func living(pids []int) []int {
 	})
 }
 
-// descendants lists children, grandchildren, … of root by one pass over /proc. Zombies are among them: a thread group whose first
-// thread has ended looks like one and lives on.
+// descendants lists all descendants of root by one pass over /proc. It includes zombies: a thread group whose first thread has
+// ended looks like one and lives on.
 func descendants(root int) (pids []int) {
 	children := map[int][]int{}
 	for _, pid := range allPids() {
@@ -169,13 +170,13 @@ func descendants(root int) (pids []int) {
 	return pids
 }
 
-// procStat is what is needed of /proc/<pid>/stat; zero when the process is gone.
+// procStat holds the needed fields of /proc/<pid>/stat; zero if the process is gone.
 type procStat struct {
 	state      byte
 	ppid, pgrp int
 }
 
-// stat: the name in parentheses may hold anything, so the fields count from the last ')'.
+// stat reads procStat. The name in parentheses may contain anything, so the fields count from the last ')'.
 func stat(pid int) (st procStat) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -1,19 +1,17 @@
 // Package confine drops the privileges that the node daemon's two processes do not need.
 //
-// noded-link gets, before it has read anything from anybody: a user of its own, no supplementary groups, no capability
-// now or later (bounding set, no_new_privs), and a filter of system calls under which it can read what everybody may
-// read, use the network (AF_INET and AF_INET6), and nothing else: open no file for writing, start no program, make no
-// socket of another kind. That holds on every kernel. Landlock would forbid nothing that the filter allows and that a
-// user without files could do.
+// Before it reads anything from anybody, noded-link gets a user of its own, no supplementary groups, no capabilities now or later
+// (bounding set, no_new_privs), and a system call filter. Under the filter it can read what everybody may read and use the
+// network (AF_INET and AF_INET6). It can open no file for writing, start no program, and create no other kind of socket. This
+// works on every kernel. Landlock would forbid nothing that both the filter and a user without files allow.
 //
-// noded-root gets a network namespace of its own, with nothing in it. It makes sure that nothing in noded-root talks to
-// a network by mistake or by order; it is no wall against code that runs in noded-root, which is root. A filter of
-// system calls would be inherited by shims, jobs and programs of the administrator, which need the network; a namespace
-// can be left at an execve (inherit.Start), as root.
+// noded-root gets an empty network namespace. It ensures that nothing in noded-root uses the network, by mistake or by order. It
+// does not contain code that runs in noded-root, which is root. A system call filter would be inherited by shims, jobs and the
+// administrator's programs, which need the network; root can leave a namespace at an execve (inherit.Start).
 //
-// Each is done by one thread that then executes this program again: rights, namespaces and no_new_privs belong to
-// threads, and Go has several from its first moment on. After the execve there is one, with what that one had. cgo,
-// which NVIDIA's library needs, rules out Go's AllThreadsSyscall.
+// One thread does this and then executes this program again: privileges, namespaces and no_new_privs belong to threads, and a Go
+// program has several from the start. After the execve there is one thread, with the attributes of the one that called it. Go's
+// AllThreadsSyscall is no alternative, because it rules out cgo, which NVIDIA's library needs.
 package confine
 
 import (
@@ -27,21 +25,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// User is the account that noded-link runs as where there is one.
+// User is the account of noded-link, if it exists.
 const User = "sluice-noded"
 
-// UID is the user and group of noded-link on a node without such an account: one of those that systemd keeps for services without an
-// account (DynamicUser=, 61184 to 65519), so that it is no person's.
+// UID is the uid and gid of noded-link on a node without such an account. It is in systemd's range for services without an
+// account (DynamicUser=, 61184 to 65519), so it belongs to no person.
 const UID = 64717
 
-// self is this program, also when its file has been replaced meanwhile.
+// self is this program, even if its file was replaced meanwhile.
 const self = "/proc/self/exe"
 
-// Link makes this process noded-link, and executes it again with args. What it inherits are its standard output and error, and the
-// three descriptors after them. It returns only when something fails.
+// Link turns this process into noded-link and executes it again with args. It inherits standard output and error, and the three
+// descriptors after them. Link returns only on failure.
 func Link(uid, gid uint32, args, env []string) error {
 	runtime.LockOSThread()
-	err := unix.CloseRange(6, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) // those of noded-root close by themselves, too
+	err := unix.CloseRange(6, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) // noded-root's descriptors are close-on-exec anyway
 	switch err {
 	case nil, unix.ENOSYS, unix.EINVAL, unix.EPERM: // EPERM: an old container's filter
 	default:
@@ -58,7 +56,7 @@ func Link(uid, gid uint32, args, env []string) error {
 			return err
 		}
 		for _, why := range kept {
-			fmt.Fprintf(os.Stderr, "level=WARN msg=\"noded-link keeps some of its rights: %v\"\n", why)
+			fmt.Fprintf(os.Stderr, "level=WARN msg=\"noded-link keeps some of its privileges: %v\"\n", why)
 		}
 		if err := dropCapabilities(); err != nil {
 			return err
@@ -68,15 +66,15 @@ func Link(uid, gid uint32, args, env []string) error {
 		return fmt.Errorf("cannot set no_new_privs: %w", err)
 	}
 	err = unix.Exec(self, args, env)
-	return fmt.Errorf("cannot execute this program as uid %d: %w; it has to be executable for everybody", uid, err)
+	return fmt.Errorf("cannot execute this program as uid %d: %w; make it executable for everybody", uid, err)
 }
 
-// dropUser changes this thread alone, as the others do. What a container whose root is not quite root does not allow is kept, and the rest
-// goes all the same.
+// dropUser changes this thread alone. In a container, root may lack some of these rights: what it cannot drop is kept, and the
+// rest is dropped nevertheless.
 func dropUser(uid, gid uint32) (kept []error, err error) {
 	bounded := unix.Errno(0)
 	for c := uintptr(0); c <= 63; c++ {
-		if e := prctl(unix.PR_CAPBSET_DROP, c); e != 0 && e != unix.EINVAL && bounded == 0 { // EINVAL: there are fewer
+		if e := prctl(unix.PR_CAPBSET_DROP, c); e != 0 && e != unix.EINVAL && bounded == 0 { // EINVAL: no such capability
 			bounded = e
 		}
 	}
@@ -89,7 +87,7 @@ func dropUser(uid, gid uint32) (kept []error, err error) {
 		what string
 		e    unix.Errno
 	}{
-		{"limit the capabilities to be had", bounded},
+		{"limit the bounding set of capabilities", bounded},
 		{"leave the groups", id(unix.SYS_SETGROUPS, 0)},
 		{fmt.Sprintf("change to group %d", gid), id(unix.SYS_SETRESGID, uintptr(gid))},
 		{fmt.Sprintf("change to user %d", uid), id(unix.SYS_SETRESUID, uintptr(uid))},
@@ -120,19 +118,19 @@ func dropCapabilities() error {
 	return nil
 }
 
-// Seal is the rest, once noded-link has been executed: no other process of its user may look into it, and its calls are restricted.
+// Seal finishes the confinement in the executed noded-link: it keeps other processes of its user out and installs the filter.
 func Seal() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("cannot keep others out of noded-link: %w", err)
+		return fmt.Errorf("cannot make noded-link undumpable: %w", err)
 	}
 	return Calls()
 }
 
-// netVar tells the process that is executed which descriptor is the machine's network namespace.
+// netVar tells the executed process which descriptor is the machine's network namespace.
 const netVar = "SLUICE_NODED_NET"
 
-// NoNetwork moves this process into a network namespace of its own, by executing it again, and gives a descriptor of the machine's
-// namespace, for those that it starts; -1: this process may not make a namespace, for the reason why.
+// NoNetwork moves this process into an empty network namespace by executing it again. It returns a descriptor of the machine's
+// namespace, for the programs that it starts; -1: this process may not create a namespace, for the reason why.
 func NoNetwork() (machines int, why error) {
 	if s := os.Getenv(netVar); s != "" {
 		_ = os.Unsetenv(netVar)
@@ -152,7 +150,7 @@ func NoNetwork() (machines int, why error) {
 		_ = unix.Close(fd)
 		return -1, fmt.Errorf("cannot make a network namespace: %w", err)
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil { // only now: nothing else is to inherit it
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil { // last, so that nothing else inherits it
 		return -1, err
 	}
 	err = unix.Exec(self, os.Args, append(os.Environ(), netVar+"="+strconv.Itoa(fd)))
@@ -161,22 +159,22 @@ func NoNetwork() (machines int, why error) {
 	return -1, fmt.Errorf("cannot execute this program again: %w", err)
 }
 
-// Name is what ps(1) and pkill(1) call this process: after an execve of /proc/self/exe that is "exe". It is for init, which runs on the
-// first thread.
+// Name sets the name that ps(1) and pkill(1) show for this process: after an execve of /proc/self/exe it would be "exe". Call it
+// from init, which runs on the first thread.
 func Name(name string) {
 	b := append([]byte(name), 0)
 	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&b[0])), 0, 0, 0)
 }
 
-// KeepNet keeps the descriptor of NoNetwork from being closed as an inherited one, and from being inherited. It is for the beginning of
-// main.
+// KeepNet protects the descriptor of NoNetwork from the closing of inherited descriptors, and makes it close-on-exec. Call it at
+// the start of main.
 func KeepNet() {
 	if fd, err := strconv.Atoi(os.Getenv(netVar)); err == nil && fd > 2 {
 		unix.CloseOnExec(fd)
 	}
 }
 
-// Environment is that of noded-link: nothing of what the daemon was started with but the time zone.
+// Environment returns noded-link's environment. It takes only the time zone from the daemon's.
 func Environment(more ...string) []string {
 	env := []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "GODEBUG=netdns=go"} // the C library's resolver would load modules
 	for _, kv := range os.Environ() {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allowed are the system calls of noded-link: what Go's runtime needs, sockets of the network, reading files. The order is that of how
-// often they come. What is not here fails with EPERM, on kernels of the future too: among it everything that makes, changes or removes
-// files, starts programs, looks into other processes, or changes what this process is.
+// allowed are the system calls of noded-link: for Go's runtime, network sockets, and reading files, the most frequent first. Any
+// other call fails with EPERM, on future kernels too. Among them are all calls that create, change or remove files, start
+// programs, inspect other processes, or change this process's identity.
 var allowed = append([]uint32{
 	unix.SYS_FUTEX, unix.SYS_READ, unix.SYS_WRITE, unix.SYS_EPOLL_PWAIT, unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP,
 	unix.SYS_CLOCK_GETTIME, unix.SYS_GETTIMEOFDAY, unix.SYS_SCHED_YIELD, unix.SYS_MADVISE, unix.SYS_TGKILL,
@@ -25,7 +25,7 @@ var allowed = append([]uint32{
 	unix.SYS_TIMER_SETTIME, unix.SYS_TIMER_DELETE,
 	// the network
 	unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_SENDTO, unix.SYS_RECVFROM, unix.SYS_SENDMSG, unix.SYS_SENDMMSG, unix.SYS_RECVMSG,
-	unix.SYS_ACCEPT4, // on a socket that it was given: there is no listen(2)
+	unix.SYS_ACCEPT4, // on an inherited socket: listen(2) is not allowed
 	unix.SYS_SHUTDOWN, unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_SETSOCKOPT, unix.SYS_GETSOCKOPT,
 	unix.SYS_READV, unix.SYS_WRITEV,
 	unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EVENTFD2, unix.SYS_PIPE2, unix.SYS_FCNTL, unix.SYS_PPOLL,
@@ -35,15 +35,15 @@ var allowed = append([]uint32{
 	unix.SYS_GETEUID, unix.SYS_GETGID, unix.SYS_GETEGID, unix.SYS_GETPPID, unix.SYS_UMASK,
 }, ofArch...)
 
-// writing are the flags of openat(2) with which a file is made or changed.
+// writing are the flags of openat(2) that create or change a file.
 const writing = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_TRUNC | unix.O_APPEND | unix.O_TMPFILE&^unix.O_DIRECTORY
 
-// namespaces are the flags of clone(2) that make one. clone3(2) has its flags in memory, where a filter cannot see them: it is said not to
-// be there, and the C library takes clone(2).
+// namespaces are the flags of clone(2) that create namespaces. clone3(2) passes its flags in memory, out of reach of a filter: it
+// fails with ENOSYS, so that the C library falls back to clone(2).
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER |
 	unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// Offsets in struct seccomp_data; the low half of an argument comes first on the machines that this file is for.
+// Offsets in struct seccomp_data. On the little-endian machines of this file, the low half of an argument comes first.
 const (
 	offNr   = 0
 	offArch = 4
@@ -53,7 +53,7 @@ const (
 
 func arg(n uint32) bpf.LoadAbsolute { return bpf.LoadAbsolute{Off: offArgs + 8*n, Size: 4} }
 
-// filter is the program. Each test is followed by its answer, so no jump is longer than the program that it is in.
+// filter returns the program. Each test is followed by its verdict, so jumps stay short.
 func filter() []bpf.Instruction {
 	allow, deny := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}, bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	is := func(v uint32, then ...bpf.Instruction) []bpf.Instruction {
@@ -80,11 +80,11 @@ func filter() []bpf.Instruction {
 	return append(p, deny)
 }
 
-// Calls restricts this process, all its threads, and whatever it could start, to the calls of noded-link.
+// Calls restricts all threads of this process, and its children, to the allowed system calls.
 func Calls() error {
 	raw, err := bpf.Assemble(filter())
 	if err != nil {
-		return fmt.Errorf("cannot make the filter of system calls: %w", err)
+		return fmt.Errorf("cannot assemble the system call filter: %w", err)
 	}
 	code := make([]unix.SockFilter, len(raw))
 	for i, r := range raw {
@@ -97,7 +97,7 @@ func Calls() error {
 		return fmt.Errorf("cannot restrict the system calls of noded-link: %w", e)
 	}
 	if tid != 0 {
-		return fmt.Errorf("cannot restrict the system calls of noded-link: its thread %d cannot have the same filter", tid)
+		return fmt.Errorf("cannot restrict the system calls of noded-link: thread %d cannot take the same filter", tid)
 	}
 	return nil
 }

@@ -4,5 +4,5 @@ import "golang.org/x/sys/unix"
 
 const auditArch = unix.AUDIT_ARCH_AARCH64
 
-// ofArch are calls that only this machine has, or that have another name on others.
+// ofArch are calls that only this architecture has, or that have another name elsewhere.
 var ofArch = []uint32{unix.SYS_FSTATAT}

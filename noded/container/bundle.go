@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scriptAt is where the batch script is in a container of a bundle. Slurm has it there.
+// scriptAt is the path of the batch script in a bundle's container, as in Slurm.
 const scriptAt = "/tmp/slurm/startup"
 
 // maxConfig bounds config.json.
@@ -22,12 +22,12 @@ const maxConfig = 16 << 20
 // object is a part of config.json.
 type object = map[string]any
 
-// config is config.json of a bundle (OCI runtime specification). What is not adapted stays as it is, known or not.
+// config is config.json of a bundle (OCI runtime specification). Parts that are not adapted stay unchanged, known or not.
 type config struct {
 	object
 }
 
-// readConfig reads that of a bundle.
+// readConfig reads a bundle's config.json.
 func readConfig(bundle string) (*config, error) {
 	path := filepath.Join(bundle, "config.json")
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -72,7 +72,7 @@ func readConfig(bundle string) (*config, error) {
 	return c, nil
 }
 
-// part is an object of the configuration, made if need be.
+// part returns an object of the configuration, created if necessary.
 func part(of object, name string) object {
 	p, ok := of[name].(object)
 	if !ok {
@@ -82,7 +82,7 @@ func part(of object, name string) object {
 	return p
 }
 
-// root is the absolute path of the container's file system.
+// root returns the absolute path of the container's file system.
 func (c *config) root(bundle string) (string, error) {
 	path, _ := part(c.object, "root")["path"].(string)
 	if path == "" {
@@ -101,7 +101,7 @@ func (c *config) root(bundle string) (string, error) {
 	return path, nil
 }
 
-// writeConfig writes the task's config.json, and says what its environment is.
+// writeConfig writes the task's config.json, and returns its environment.
 func (o *oci) writeConfig(env []string) ([]string, error) {
 	c, err := readConfig(o.Bundle)
 	if err == nil {
@@ -145,7 +145,7 @@ func (o *oci) writeConfig(env []string) ([]string, error) {
 	}
 	process["args"], process["env"] = args, env
 	process["terminal"] = o.Runtime.Run != "" && isTerminal(os.Stdin)
-	delete(process, "commandLine") // of other systems, and counts more than args
+	delete(process, "commandLine") // for other systems; takes precedence over args
 	c.own(uint64(os.Getuid()), uint64(os.Getgid()), mounts)
 	c.object["mounts"] = mounts
 	if hooks, ok := c.object["hooks"].(object); ok {
@@ -167,7 +167,7 @@ func bind(from, to, how string) object {
 	return object{"destination": to, "type": "bind", "source": from, "options": []any{"bind", "nosuid", how}}
 }
 
-// absolute: sources that the bundle names relative to itself stay the bundle's.
+// absolute makes mount sources absolute that the bundle names relative to itself.
 func absolute(mounts []any, bundle string) []any {
 	for _, v := range mounts {
 		m, ok := v.(object)
@@ -187,8 +187,8 @@ func isBind(m object) bool {
 	return m["type"] == "bind" || slices.Contains(options, any("bind")) || slices.Contains(options, any("rbind"))
 }
 
-// own has the container's user be the one who runs it, where the bundle was made for another: who is not root has a user namespace, and
-// without subordinate ids he is one user in it.
+// own makes the user who runs the container its user, if the bundle was made for another. Without root this needs a user
+// namespace, and without subordinate ids the namespace has only one user.
 func (c *config) own(uid, gid uint64, mounts []any) {
 	linux := part(c.object, "linux")
 	spaces, _ := linux["namespaces"].([]any)
@@ -196,7 +196,7 @@ func (c *config) own(uid, gid uint64, mounts []any) {
 	for _, v := range spaces {
 		if s, ok := v.(object); ok && s["type"] == "user" {
 			if path, _ := s["path"].(string); path != "" {
-				return // one that is there
+				return // join an existing one
 			}
 			has = true
 		}
@@ -217,7 +217,7 @@ func (c *config) own(uid, gid uint64, mounts []any) {
 	for _, v := range mounts {
 		m, ok := v.(object)
 		if options, has := m["options"].([]any); ok && has {
-			m["options"] = slices.DeleteFunc(options, func(o any) bool { // of a group that is not there
+			m["options"] = slices.DeleteFunc(options, func(o any) bool { // a group that does not exist
 				text, _ := o.(string)
 				value, is := strings.CutPrefix(text, "gid=")
 				return is && value != fmt.Sprint(inside)
@@ -226,7 +226,7 @@ func (c *config) own(uid, gid uint64, mounts []any) {
 	}
 }
 
-// maps: an id of the node's is among the mappings.
+// maps reports whether the mappings include an id of the node.
 func maps(mappings any, id uint64) bool {
 	list, _ := mappings.([]any)
 	return slices.ContainsFunc(list, func(v any) bool {

@@ -1,31 +1,29 @@
-// Package container runs the tasks of a step in a container, with no rights that their user does not have: everything
-// runs as the user, in the cgroup of the step.
+// Package container runs the tasks of a step in a container, with no rights beyond those of the user: everything runs as the
+// user, in the cgroup of the step.
 //
 // # How
 //
-// Once for each node of a step, before its tasks, Setup has Podman pull the image, create a container and initialise it
-// ("podman init"): the OCI runtime has then made its namespaces, mounts and devices, and waits to be told to execute a
-// program. It never is. Each task enters the user and mount namespaces of that process by nsenter(1) (Enter), as its
-// last act before it becomes the user's program. So the process that the shim has forked is the task, as without a
-// container: its exit status, signals, files, terminal, cgroup, CPUs and limits are those of any task, tasks of a node
-// share memory and see each other's processes, and no daemon carries their output. There is no PID namespace: the
-// container's /proc is the node's. The time limit stands still while the container is made.
+// Once for each node of a step, before its tasks, Setup makes Podman pull the image, create a container and initialise it
+// ("podman init"): the OCI runtime has then created its namespaces, mounts and devices, and waits for the order to execute a
+// program, which never comes. Each task enters the user and mount namespaces of that process with nsenter(1) (Enter), as its last
+// step before it becomes the user's program. So the process that the shim has forked is the task, as without a container: its
+// exit status, signals, files, terminal, cgroup, CPUs and limits are those of any task, tasks of a node share memory and see each
+// other's processes, and no daemon carries their output. There is no PID namespace: the container's /proc is the node's. The time
+// limit does not run while the container is created.
 //
 // A task in an OCI bundle (--container) becomes the runtime that oci.conf names, on a config.json made from the
 // bundle's.
 //
 // # Storage
 //
-// In the node's spool each user has a directory of their own, with the images that their steps have pulled ("images")
-// and the containers that have a name, which stay ("named"). Any other container has a directory until its step is
-// forgotten. Podman's state is in the same directory as the container, so that steps share nothing but images, which are
-// pulled one at a time. That also keeps the process with which Podman holds its namespaces in the cgroup of the step,
-// whose end ends it.
+// In the node's spool each user has a directory with the images that their steps have pulled ("images") and the persistent, named
+// containers ("named"). Any other container has a directory until its step is forgotten. Podman's state is in the container's
+// directory, so that steps share only images, which are pulled one at a time. This also keeps the process with which Podman holds
+// its namespaces in the step's cgroup, whose end ends it.
 //
-// Rejected: "podman run" as the task, which puts two processes between the shim and the program, copies its output,
-// turns a signal into an exit code, and gives each task namespaces of its own, over which GPUs of one node cannot share
-// memory. Entering by system calls of our own: a process with several threads, as all of Go's are, cannot enter a user
-// namespace.
+// Rejected: "podman run" as the task, which puts two processes between the shim and the program, copies its output, turns a
+// signal into an exit code, and gives each task its own namespaces, so that GPUs of one node cannot share memory. Entering with
+// our own system calls: a process with several threads, as every Go program is, cannot enter a user namespace.
 package container
 
 import (
@@ -44,28 +42,28 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Job is what Setup and Enter are told, by the shim.
+// Job is the shim's description for Setup and Enter.
 type Job struct {
-	Step    string                `json:"step"` // folder of a container that ends with its step
-	User    string                `json:"user"` // folder of what stays
-	Run     string                `json:"run"`  // the user's folder for what lasts as long as processes do; Podman takes short names only
+	Step    string                `json:"step"` // directory of a container that ends with its step
+	User    string                `json:"user"` // directory of persistent files
+	Run     string                `json:"run"`  // the user's directory for runtime state; Podman requires a short path
 	Spec    *pb.ContainerSpec     `json:"spec"`
 	Devices []*pb.ContainerDevice `json:"devices,omitempty"`
-	Script  string                `json:"script,omitempty"` // of a batch job
+	Script  string                `json:"script,omitempty"` // for a batch job
 	Node    string                `json:"node"`
 
-	// Of --container, in place of Spec:
+	// For --container, in place of Spec:
 	Bundle  string         `json:"bundle,omitempty"`
 	Runtime *pb.OciRuntime `json:"runtime,omitempty"`
-	ID      uint32         `json:"id,omitempty"`     // of the job
-	Number  uint32         `json:"number,omitempty"` // of the step
-	Task    uint32         `json:"task,omitempty"`   // in the step
+	ID      uint32         `json:"id,omitempty"`     // id of the job
+	Number  uint32         `json:"number,omitempty"` // number of the step
+	Task    uint32         `json:"task,omitempty"`   // number in the step
 }
 
-// Folder is where the shims make these folders, in the spool.
+// Folder is the directory of these directories in the spool.
 const Folder = "containers"
 
-// RunFolder is where they make those for what lasts as long as processes do: there may be several nodes on a host.
+// RunFolder is the directory of runtime state: a host may have several nodes.
 func RunFolder(spool string) string {
 	base := "/run"
 	if os.Geteuid() != 0 {
@@ -74,13 +72,13 @@ func RunFolder(spool string) string {
 	return base + "/sluice-" + short(spool)
 }
 
-// short is a short name for a long one.
+// short returns a short name for a long one.
 func short(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:4])
 }
 
-// Names in a user's folder.
+// Names in a user's directory.
 const (
 	images     = "images"
 	named      = "named"
@@ -92,25 +90,25 @@ const (
 	pidFile    = "pid"
 )
 
-// Encode is for a command line.
+// Encode encodes a Job for a command line.
 func (j *Job) Encode() (string, error) {
 	b, err := json.Marshal(j)
 	return string(b), err
 }
 
-// Decode is the other side of it.
+// Decode is the inverse of Encode.
 func Decode(s string) (*Job, error) {
 	j := &Job{}
 	if err := json.Unmarshal([]byte(s), j); err != nil {
-		return nil, fmt.Errorf("cannot read what container is meant: %w", err)
+		return nil, fmt.Errorf("cannot decode the container's description: %w", err)
 	}
 	if j.Step == "" || j.User == "" || j.Run == "" || j.Spec == nil && (j.Runtime == nil || j.Bundle == "") {
-		return nil, errors.New("cannot read what container is meant: something is missing")
+		return nil, errors.New("cannot decode the container's description: it is incomplete")
 	}
 	return j, nil
 }
 
-// folder is where the container is.
+// folder returns the container's directory.
 func (j *Job) folder() string {
 	if j.Spec.Name != "" {
 		return filepath.Join(j.User, named, j.Spec.Name)
@@ -118,7 +116,7 @@ func (j *Job) folder() string {
 	return j.Step
 }
 
-// process is one whose number cannot be mistaken for that of a later one.
+// process identifies a process even after its pid is reused.
 type process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"`
@@ -129,17 +127,17 @@ func (p process) alive() bool {
 	return err == nil && p.PID > 1 && start == p.Start
 }
 
-// state is a container as the tasks of a step enter it: by files of a process that is alive as long as the step is.
+// state is how the tasks of a step enter a container: through files of a process that lives as long as the step.
 type state struct {
 	By    process  `json:"by"`
 	User  string   `json:"user"`  // namespace
 	Mount string   `json:"mount"` // namespace
 	Root  string   `json:"root"`
-	Env   []string `json:"env"` // of the image
-	Dir   string   `json:"dir"` // in which its programs begin
+	Env   []string `json:"env"` // the image's environment
+	Dir   string   `json:"dir"` // the image's working directory
 }
 
-// stateOf is that of a container which the process of this step holds.
+// stateOf returns the state of a container held by the process.
 func stateOf(p process) *state {
 	of := "/proc/" + strconv.Itoa(p.PID)
 	return &state{By: p, User: of + "/ns/user", Mount: of + "/ns/mnt", Root: of + "/root"}
@@ -147,7 +145,7 @@ func stateOf(p process) *state {
 
 func (j *Job) statePath() string { return filepath.Join(j.Step, stateFile) }
 
-// Made says whether the container of a step, by its folder, has been made.
+// Made reports whether the container of a step, by its directory, was created.
 func Made(step string) bool {
 	_, err := os.Lstat(filepath.Join(step, stateFile))
 	return err == nil
@@ -172,7 +170,7 @@ func writeJSON(path string, from any) error {
 	return err
 }
 
-// startOf is when a process was started, in ticks since the boot.
+// startOf returns when a process was started, in ticks since boot.
 func startOf(pid int) (uint64, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -13,11 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// jobs are the variables, or their beginnings with an underscore at the end, that describe the job: no image overrides them.
+// jobs are the variables that describe the job, or prefixes ending in an underscore: no image overrides them.
 var jobs = []string{"SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "PMI_", "PMI", "PMIX_", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
 	"ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "HOME", "USER", "LOGNAME", "TMPDIR", "TERM", "HOSTNAME"}
 
-// environment is that of a task: the job's, with what the image says of the same names; keep are those of --container-env.
+// environment returns a task's environment: the job's, overridden by the image's variables, except those in keep
+// (--container-env).
 func environment(job, image, keep []string, dir string) []string {
 	at := map[string]int{}
 	var out []string
@@ -55,7 +56,7 @@ func environment(job, image, keep []string, dir string) []string {
 	return out
 }
 
-// ExecError is a program that cannot be executed in the container.
+// ExecError reports a program that cannot be executed in the container.
 type ExecError struct {
 	Path  string
 	Errno syscall.Errno
@@ -63,7 +64,7 @@ type ExecError struct {
 
 func (e *ExecError) Error() string { return e.Path + ": " + e.Errno.Error() }
 
-// Enter becomes the program argv in the container. It returns only when that cannot be.
+// Enter becomes the program argv in the container. It returns only on failure.
 func Enter(j *Job, argv, env []string) error {
 	st := &state{}
 	if err := readJSON(j.statePath(), st); err != nil {
@@ -105,7 +106,7 @@ func sentence(err error) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// within opens a path of the container's as its programs see it: links end in it.
+// within opens a path as the container's programs see it: links stay inside it.
 func within(root int, path string, flags uint64) (int, error) {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	for {
@@ -116,7 +117,7 @@ func within(root int, path string, flags uint64) (int, error) {
 	}
 }
 
-// find is where execvp(3) would find a program in the container.
+// find returns the path where execvp(3) would find a program in the container.
 func find(root int, name, dir string, env []string) (string, syscall.Errno) {
 	if name == "" {
 		return "", unix.ENOENT
@@ -167,16 +168,16 @@ func executable(root int, at string) syscall.Errno {
 // Arg is the subcommand of the shim's program that calls Main.
 const Arg = "container"
 
-// pinArg is what its process does that keeps namespaces, on descriptors 3 to 5.
+// pinArg is the argument of the process that holds namespaces, on descriptors 3 to 5.
 const pinArg = "pin"
 
-// EndArg is what follows a task in a container of a bundle.
+// EndArg is the argument for the cleanup after a task in a bundle's container.
 const EndArg = "end"
 
-// Complaint begins the line that says why there is no container.
+// Complaint is the prefix of the line that tells why there is no container.
 const Complaint = "slurmstepd: error: container: "
 
-// Main is what the shim's program does as the user in place of a task: "setup JOB", "enter JOB PROGRAM ARGUMENT…", or "end JOB PID".
+// Main runs the shim's program as the user in place of a task: "setup JOB", "enter JOB PROGRAM ARGUMENT…", or "end JOB PID".
 func Main(args []string) int {
 	if len(args) < 2 {
 		return 2
@@ -207,7 +208,7 @@ func Main(args []string) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &xe): // as what cannot be executed outside of one
+	case errors.As(err, &xe): // as for a program that cannot be executed without a container
 		fmt.Fprintf(os.Stderr, "slurmstepd: error: execve(): %s: %s\n", xe.Path, sentence(xe.Errno))
 		return int(xe.Errno)
 	}

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// exclude leaves out the variables, as NAME=VALUE, in which the extended regular expression of a key of oci.conf(5) is found. An empty one
-// is found in none. The commands that read oci.conf do not look at it: they would all have to know regular expressions.
+// exclude removes the variables, as NAME=VALUE, that match the extended regular expression of a key of oci.conf(5). An empty
+// expression matches none. Only here is it parsed: the commands that read oci.conf would all have to link regular expressions.
 func exclude(key, expression string, env []string) ([]string, error) {
 	if expression == "" {
 		return env, nil

@@ -22,8 +22,8 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// Containers of bundles: --container, as oci.conf(5) says. All of it runs as the user. Setup looks whether the bundle can be run, before
-// any task; each task makes a bundle of its own of it (bundle.go) and becomes the runtime; End puts away what is left of it then.
+// Containers of bundles: --container, as configured in oci.conf(5). All of it runs as the user. Before any task, Setup checks
+// that the bundle can be run; each task makes its own bundle from it (bundle.go) and becomes the runtime; finally End cleans up.
 
 // oci is the container of one task.
 type oci struct {
@@ -61,7 +61,7 @@ func newOCI(j *Job, env []string) (*oci, error) {
 	if env, err = exclude("RunTimeEnvExclude", j.Runtime.RuntimeEnvExclude, env); err != nil {
 		return nil, err
 	}
-	for _, kv := range env { // a runtime that reached the user's systemd could have it take processes out of their cgroup
+	for _, kv := range env { // a runtime that reaches the user's systemd could move processes out of their cgroup
 		switch name, _, _ := strings.Cut(kv, "="); name {
 		case "PATH", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS":
 		default:
@@ -72,7 +72,7 @@ func newOCI(j *Job, env []string) (*oci, error) {
 	return o, nil
 }
 
-// checkBundle is what Setup does of a container of a bundle.
+// checkBundle is Setup for the container of a bundle.
 func checkBundle(j *Job, env []string) error {
 	o, err := newOCI(j, env)
 	if err == nil {
@@ -91,16 +91,16 @@ func checkBundle(j *Job, env []string) error {
 		return err
 	}
 	if err := os.MkdirAll(o.v.Spool, 0o700); err != nil {
-		return fmt.Errorf("cannot make the folder for bundles: %w", err)
+		return fmt.Errorf("cannot create the directory for bundles: %w", err)
 	}
 	return nil
 }
 
-// prepare makes the task's bundle, and the file of its environment.
+// prepare creates the task's bundle, and the file of its environment.
 func (o *oci) prepare(argv, env []string) error {
 	unix.Umask(0o077)
 	if err := os.MkdirAll(o.dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make the folder of a bundle: %w", err)
+		return fmt.Errorf("cannot create the directory of a bundle: %w", err)
 	}
 	env, err := exclude("EnvExclude", o.Runtime.EnvExclude, env)
 	if err != nil {
@@ -130,7 +130,7 @@ func (o *oci) prepare(argv, env []string) error {
 	return nil
 }
 
-// runBundle becomes the runtime that runs argv in a container of the bundle, or has it do so. It returns only when that cannot be.
+// runBundle becomes the runtime that runs argv in a container of the bundle, or supervises it. It returns only on failure.
 func runBundle(j *Job, argv, env []string) error {
 	o, err := newOCI(j, env)
 	if err != nil {
@@ -149,16 +149,16 @@ func runBundle(j *Job, argv, env []string) error {
 	if err != nil {
 		return fmt.Errorf("RunTimeRun of oci.conf: %w", err)
 	}
-	if plain(command) { // signals and the exit code are the runtime's then, and not those of a shell
+	if plain(command) { // then signals and the exit code are the runtime's, not a shell's
 		command = "exec " + command
 	}
 	err = syscall.Exec(shell, []string{shell, "-c", command}, o.env)
 	return fmt.Errorf("cannot execute %s: %w", shell, err)
 }
 
-const shell = "/bin/sh" // by which Slurm runs these commands
+const shell = "/bin/sh" // which Slurm uses for these commands
 
-// plain: the shell has nothing to do for a command but to find its program.
+// plain reports whether a command needs the shell for nothing but to find its program.
 func plain(command string) bool {
 	quote := rune(0)
 	for _, c := range command {
@@ -183,7 +183,7 @@ func plain(command string) bool {
 	return program(words[0]) != ""
 }
 
-// command is one of the runtime's, run by the shell.
+// command returns one of the runtime's commands, run by the shell.
 func (o *oci) command(ctx context.Context, key, pattern string) (*exec.Cmd, error) {
 	text, err := o.v.Expand(pattern)
 	if err != nil {
@@ -197,7 +197,7 @@ func (o *oci) command(ctx context.Context, key, pattern string) (*exec.Cmd, erro
 	return cmd, nil
 }
 
-// status is what a runtime says of a container (OCI runtime specification, "State").
+// status is a runtime's report on a container (OCI runtime specification, "State").
 type status struct {
 	Status string `json:"status"`
 	PID    int    `json:"pid"`
@@ -215,10 +215,10 @@ func (o *oci) query(ctx context.Context) (s status, err error) {
 	return s, err
 }
 
-// ociPatience is how long a runtime may take for an operation, also for one that puts away what is left of a container.
+// ociPatience is how long a runtime may take for an operation, including cleanup.
 const ociPatience = time.Minute
 
-// supervise creates and starts the container, and ends as its first process does, which becomes this one's child.
+// supervise creates and starts the container, and ends like its first process, which becomes this process's child.
 func (o *oci) supervise() error {
 	ctx, cancel := context.WithTimeout(context.Background(), ociPatience)
 	defer cancel()
@@ -230,7 +230,7 @@ func (o *oci) supervise() error {
 	operate := func(key, pattern string) error {
 		cmd, err := o.command(ctx, key, pattern)
 		if err == nil {
-			cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr // files, which create leaves to the container
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr // files, which create passes on to the container
 			err = cmd.Run()
 		}
 		if err != nil {
@@ -257,7 +257,8 @@ func (o *oci) supervise() error {
 		if err == nil {
 			break
 		}
-		// Signals to all processes of the step may have met this one, before or after it has started the container, and the query as well.
+		// Signals to all processes of the step may have hit this process, before or after it started the container, and the query
+		// as well.
 		s, qerr := o.query(ctx)
 		for signaled(qerr) && ctx.Err() == nil {
 			s, qerr = o.query(ctx)
@@ -285,14 +286,14 @@ func (o *oci) supervise() error {
 	case ws.Signaled():
 		signal.Reset(ws.Signal())
 		_ = unix.Kill(os.Getpid(), ws.Signal())
-		time.Sleep(time.Second) // until it has come
+		time.Sleep(time.Second) // until the signal has arrived
 		os.Exit(128 + int(ws.Signal()))
 	}
 	os.Exit(ws.ExitStatus())
 	return nil
 }
 
-// signaled: a signal has ended a command, or what a shell has run for it.
+// signaled reports whether a signal ended a command, or a program that a shell ran for it.
 func signaled(err error) bool {
 	var x *exec.ExitError
 	return errors.As(err, &x) && (!x.Exited() || x.ExitCode() > 128)
@@ -300,7 +301,7 @@ func signaled(err error) bool {
 
 var forwarded = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTERM, unix.SIGALRM, unix.SIGWINCH}
 
-// End puts away what is left of a task's container when the process pid, its first, has ended.
+// End cleans up a task's container after the end of its first process pid.
 func End(j *Job, pid int, env []string) error {
 	o, err := newOCI(j, env)
 	if err != nil {

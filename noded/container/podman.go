@@ -15,27 +15,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programs is where Podman is looked for: it is the node's, not one of the user's.
+// programs is the search path for Podman: the node's own, not one of the user's.
 const programs = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// podman runs Podman with storage and state in one folder.
+// podman runs Podman with storage and state in one directory.
 type podman struct {
 	path   string
 	folder string
-	state  string // folder
-	images string // the folder of images that it reads besides; empty: none
+	state  string // directory
+	images string // another image directory that it reads; empty: none
 	store  *store
 	env    []string
 }
 
-// store is how the node's storage is made, as its storage.conf says.
+// store is the node's kind of storage, from its storage.conf.
 type store struct {
 	driver      string
 	options     []string
 	subordinate bool // the user has subordinate ids
 }
 
-// program gives the path of a program, whatever the job's PATH is; empty: there is none.
+// program returns the path of a program, whatever the job's PATH is; empty: none.
 func program(name string) string {
 	for dir := range strings.SplitSeq(programs, ":") {
 		if path := dir + "/" + name; unix.Access(path, unix.X_OK) == nil {
@@ -58,7 +58,7 @@ func newPodman(j *Job, folder string, env []string) (*podman, error) {
 		}
 	}
 	if err := os.MkdirAll(p.in(blobs), 0o700); err != nil {
-		return nil, fmt.Errorf("cannot make a folder for containers: %w", err)
+		return nil, fmt.Errorf("cannot create a directory for containers: %w", err)
 	}
 	p.env = append(p.env, "TMPDIR="+p.in(blobs), "CONTAINERS_CONF="+p.in("containers.conf"))
 	if err := os.WriteFile(p.in("containers.conf"), withFileLocks(siteConf(env)), 0o600); err != nil {
@@ -67,7 +67,7 @@ func newPodman(j *Job, folder string, env []string) (*podman, error) {
 	return p, nil
 }
 
-// siteConf is the containers.conf of the user or the node.
+// siteConf returns the containers.conf of the user or the node.
 func siteConf(env []string) []byte {
 	paths := []string{"/etc/containers/containers.conf", "/usr/share/containers/containers.conf"}
 	for _, kv := range env {
@@ -83,7 +83,8 @@ func siteConf(env []string) []byte {
 	return nil
 }
 
-// withFileLocks has Podman keep its locks in its folder: in /dev/shm they would stay, and all Podmans of a user would share them.
+// withFileLocks makes Podman keep its locks in its directory: in /dev/shm they would stay, and all Podmans of a user would share
+// them.
 func withFileLocks(conf []byte) []byte {
 	const locks = "lock_type = \"file\"\n"
 	var out bytes.Buffer
@@ -108,7 +109,7 @@ func withFileLocks(conf []byte) []byte {
 	return out.Bytes()
 }
 
-// command is one call of Podman.
+// command returns a call of Podman.
 func (p *podman) command(args ...string) *exec.Cmd {
 	all := []string{"--log-level=fatal", "--cgroup-manager=cgroupfs", "--events-backend=none", "--root=" + p.in("storage"),
 		"--runroot=" + filepath.Join(p.state, "run"), "--tmpdir=" + filepath.Join(p.state, "tmp")}
@@ -128,7 +129,7 @@ func (p *podman) command(args ...string) *exec.Cmd {
 
 func (p *podman) in(name string) string { return filepath.Join(p.folder, name) }
 
-// run gives what it prints; what it complains of is the error.
+// run returns its output; the error contains its error messages.
 func (p *podman) run(args ...string) (string, error) { return output(p.command(args...)) }
 
 func output(cmd *exec.Cmd) (string, error) {
@@ -140,7 +141,8 @@ func output(cmd *exec.Cmd) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// runToEnd waits for the process alone: what it leaves behind may hold its output for as long as the container lives. So that is no pipe.
+// runToEnd waits for the process alone. Its leftover children may hold its output for as long as the container lives, so the
+// output is not a pipe.
 func runToEnd(cmd *exec.Cmd, out, bad *bytes.Buffer) error {
 	files := map[*bytes.Buffer]*os.File{}
 	for _, b := range []*bytes.Buffer{out, bad} {
@@ -161,7 +163,7 @@ func runToEnd(cmd *exec.Cmd, out, bad *bytes.Buffer) error {
 	return err
 }
 
-// sayWhy makes an error of what Podman has said.
+// sayWhy builds an error from Podman's messages.
 func sayWhy(err error, said string) error {
 	var why []string
 	for line := range strings.Lines(said) {
@@ -175,7 +177,7 @@ func sayWhy(err error, said string) error {
 	return errors.New(strings.Join(why, "; "))
 }
 
-// ask learns how storage is made here. Without a storage.conf it is by overlay mounts, where they can be had.
+// ask detects the kind of storage. Without a storage.conf it is overlay mounts, if supported.
 func (p *podman) ask(home string) error {
 	tries := []string{"overlay", "vfs"}
 	for _, path := range []string{"/etc/containers/storage.conf", "/usr/share/containers/storage.conf",
@@ -205,7 +207,7 @@ func (p *podman) ask(home string) error {
 	return fmt.Errorf("podman info: %w", first)
 }
 
-// readInfo reads "podman info".
+// readInfo parses "podman info".
 func readInfo(b []byte) (*store, error) {
 	var info struct {
 		Host struct {
@@ -224,19 +226,19 @@ func readInfo(b []byte) (*store, error) {
 	s := &store{driver: info.Store.Driver, subordinate: len(info.Host.IDMappings.UIDMap) > 1}
 	for name, value := range info.Store.Options {
 		if of, ok := value.(map[string]any); ok {
-			value = of["Executable"] // of overlay.mount_program
+			value = of["Executable"] // for overlay.mount_program
 		}
 		if text, ok := value.(string); ok && !strings.HasSuffix(name, ".imagestore") {
 			s.options = append(s.options, name+"="+text)
 		}
 	}
-	if !s.subordinate { // an image whose files are of several users is made that of one
+	if !s.subordinate { // all files of the image are given to one user
 		s.options = append(s.options, s.driver+".ignore_chown_errors=true")
 	}
 	return s, nil
 }
 
-// begin forgets the state of a boot of the node, or a step, that is over.
+// begin removes the state of an earlier boot or step.
 func (p *podman) begin() error {
 	for _, dir := range []string{p.state, p.in(blobs)} {
 		if err := removeAll(dir); err != nil {
@@ -249,7 +251,7 @@ func (p *podman) begin() error {
 	return nil
 }
 
-// removeAll removes also what is in folders that their owner may not write to, as an archive can have them.
+// removeAll also removes the contents of directories without write permission for their owner, which archives can have.
 func removeAll(dir string) error {
 	if os.RemoveAll(dir) == nil {
 		return nil
@@ -261,7 +263,7 @@ func removeAll(dir string) error {
 	return nil
 }
 
-// lock is held by one process at a time. waiting is called when there is another.
+// lock is held by one process at a time. waiting is called if another one holds it.
 func (p *podman) lock(waiting func()) (*os.File, error) {
 	f, err := os.OpenFile(p.in("lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -282,7 +284,7 @@ func (p *podman) lock(waiting func()) (*os.File, error) {
 	return f, nil
 }
 
-// endPause ends the process that Podman has left to hold its namespaces: the next call, of another step, makes its own.
+// endPause ends the process that Podman has left to hold its namespaces: the next call, from another step, starts its own.
 func (p *podman) endPause() {
 	path := filepath.Join(p.state, "tmp/pause.pid")
 	b, err := os.ReadFile(path)
@@ -294,14 +296,14 @@ func (p *podman) endPause() {
 	if err != nil || pid <= 1 {
 		return
 	}
-	// The number may have become another's: only a process in a user namespace that is not this one is Podman's.
+	// The pid may have been reused: only a process in another user namespace is Podman's.
 	own, _ := os.Readlink("/proc/self/ns/user")
 	if of, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/user"); err == nil && of != own && sameCgroup(pid) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 }
 
-// sameCgroup: a process is one of this step.
+// sameCgroup reports whether a process belongs to this step.
 func sameCgroup(pid int) bool {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	of, ferr := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")

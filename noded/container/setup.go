@@ -21,13 +21,13 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// theContainer is what Podman knows the one container of a folder by, and theNext one that is to replace it.
+// theContainer is Podman's name of the only container in a directory, theNext that of its replacement.
 const (
 	theContainer = "container"
 	theNext      = "next"
 )
 
-// setup is Setup under way.
+// setup is a Setup in progress.
 type setup struct {
 	*Job
 	say     io.Writer
@@ -36,7 +36,7 @@ type setup struct {
 	podman  *podman
 }
 
-// Setup makes the container so that tasks can enter it. It runs as the user. Words about progress go to say.
+// Setup creates the container so that tasks can enter it. It runs as the user. Progress messages go to say.
 func Setup(j *Job, env []string, say io.Writer) error {
 	unix.Umask(0o022)
 	s := &setup{Job: j, say: say, env: env, account: passwd.Account{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: "/"}}
@@ -45,7 +45,7 @@ func Setup(j *Job, env []string, say io.Writer) error {
 	}
 	s.account.GID = uint32(os.Getgid())
 	s.env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool { return strings.HasPrefix(kv, "HOME=") })
-	home := s.account.Home // where his passwords for registries are
+	home := s.account.Home // the place of passwords for registries
 	if unix.Access(home, unix.W_OK|unix.X_OK) != nil {
 		home = j.User // Podman writes into it
 	}
@@ -85,15 +85,15 @@ func Setup(j *Job, env []string, say io.Writer) error {
 		return err
 	}
 	if _, err := s.podman.run("init", theContainer); err != nil {
-		return fmt.Errorf("cannot make the container: %w", err)
+		return fmt.Errorf("cannot create the container: %w", err)
 	}
 	return s.note()
 }
 
-// others is how long a step that is about to end may keep a container with a name from one that wants other mounts or devices.
+// others is how long a step that is about to end may keep a named container from one that needs other mounts or devices.
 const others = 15 * time.Second
 
-// share has a container be used that another step of the user's holds at the moment; false: it has ended meanwhile.
+// share uses a container that another step of the user's holds at the moment; false: that step has ended meanwhile.
 func (s *setup) share(holder process, args []string) (bool, error) {
 	if s.made(args) {
 		return s.pin(holder)
@@ -107,13 +107,13 @@ func (s *setup) share(holder process, args []string) (bool, error) {
 	return false, nil
 }
 
-// made: the container that is there is made so.
+// made reports whether the existing container was created with these arguments.
 func (s *setup) made(args []string) bool {
 	var was []string
 	return readJSON(s.podman.in(madeFile), &was) == nil && slices.Equal(was, args)
 }
 
-// pin has a process of this step keep the namespaces of a container that another step may end. False: it has ended.
+// pin starts a process of this step that holds the namespaces of a container which another step may end. False: it has ended.
 func (s *setup) pin(holder process) (bool, error) {
 	of := stateOf(holder)
 	cmd := exec.Command("/proc/self/exe", "stepd", Arg, pinArg, "-")
@@ -127,7 +127,7 @@ func (s *setup) pin(holder process) (bool, error) {
 		defer f.Close()
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
-	if !holder.alive() { // what was opened may be another's
+	if !holder.alive() { // the opened files may be another process's
 		return false, nil
 	}
 	slices.SortFunc(cmd.ExtraFiles, func(a, b *os.File) int { return -strings.Compare(a.Name(), b.Name()) }) // root, user, mnt
@@ -154,7 +154,7 @@ func (s *setup) tell(format string, args ...any) {
 	fmt.Fprintf(s.say, "container: "+format+"\n", args...)
 }
 
-// create has there be a container. One with a name keeps what is in it, and gets the mounts and devices of this step.
+// create makes sure that the container exists. A named one keeps its contents, and gets the mounts and devices of this step.
 func (s *setup) create(args []string) (err error) {
 	old := false
 	if s.Spec.Name != "" {
@@ -180,13 +180,14 @@ func (s *setup) create(args []string) (err error) {
 	}
 	if old {
 		if err := s.replace(); err != nil {
-			return fmt.Errorf("cannot make the container %s anew: %w", s.Spec.Name, err)
+			return fmt.Errorf("cannot recreate the container %s: %w", s.Spec.Name, err)
 		}
 	}
 	return writeJSON(s.podman.in(madeFile), args)
 }
 
-// replace gives the next container what has been written in the present one, and its name. Podman cannot change the mounts of a container.
+// replace moves the contents of the present container, and its name, to the next one. Podman cannot change the mounts of a
+// container.
 func (s *setup) replace() error {
 	from, err := s.layer(theContainer)
 	if err != nil {
@@ -205,7 +206,7 @@ func (s *setup) replace() error {
 	return s.settle()
 }
 
-// settle ends a replacement: that the present container has nothing any more says that the next one has it.
+// settle completes or drops an interrupted replacement: the present container has no contents once the next one has them.
 func (s *setup) settle() error {
 	if !s.exists(theNext) {
 		return nil
@@ -227,26 +228,26 @@ func (s *setup) settle() error {
 	return err
 }
 
-// layer is the folder of what has been written in a container.
+// layer returns the directory of the files written in a container.
 func (s *setup) layer(name string) (string, error) {
 	dir, err := s.podman.run("container", "inspect", `--format={{or (index .GraphDriver.Data "UpperDir") (index .GraphDriver.Data "dir")}}`,
 		name)
 	if err == nil && !strings.HasPrefix(dir, s.folder()+"/") {
-		err = fmt.Errorf("podman does not say where what it has written is (%q)", dir)
+		err = fmt.Errorf("podman does not report the directory of its files (%q)", dir)
 	}
 	return dir, err
 }
 
-// exists says whether there is such a container here.
+// exists reports whether this container exists.
 func (s *setup) exists(name string) bool {
 	_, err := s.podman.run("container", "exists", name)
 	return err == nil
 }
 
-// pull has the image be in the user's folder of images, and says what Podman knows it by.
+// pull makes sure that the image is in the user's image directory, and returns Podman's id of it.
 func (s *setup) pull() (string, error) {
 	if s.Spec.Image == "" {
-		return "", fmt.Errorf("there is no container %s on node %s; with --container-image it is made", s.Spec.Name, s.Node)
+		return "", fmt.Errorf("there is no container %s on node %s; --container-image creates it", s.Spec.Name, s.Node)
 	}
 	from, err := grammar.Image(s.Spec.Image)
 	if err != nil {
@@ -283,7 +284,7 @@ func (s *setup) pull() (string, error) {
 	return id, nil
 }
 
-// pullFrom shows what Podman says of its progress, and keeps the last of it for the error.
+// pullFrom shows Podman's progress, and keeps its last messages for the error.
 func (s *setup) pullFrom(p *podman, from string) (id string, err error) {
 	defer func() { err = errors.Join(err, removeAll(filepath.Join(p.in(blobs), near))) }()
 	if from, err = p.near(from); err != nil {
@@ -291,7 +292,7 @@ func (s *setup) pullFrom(p *podman, from string) (id string, err error) {
 	}
 	args := []string{"pull", from}
 	if !strings.HasPrefix(from, "docker://") {
-		args = append(args, "--quiet") // what is read from the node's own disk needs no progress
+		args = append(args, "--quiet") // a read from the node's own disk needs no progress
 	}
 	cmd := p.command(args...)
 	cmd.Dir = p.in(blobs)
@@ -314,7 +315,7 @@ func (s *setup) pullFrom(p *podman, from string) (id string, err error) {
 	copied := make(chan struct{})
 	go func() { defer close(copied); _, _ = io.Copy(said, r) }()
 	err = cmd.Wait()
-	p.endPause() // which has the pipe as well
+	p.endPause() // which holds the pipe as well
 	<-copied
 	r.Close()
 	if err != nil {
@@ -326,16 +327,16 @@ func (s *setup) pullFrom(p *podman, from string) (id string, err error) {
 	}
 	lines := strings.Fields(string(b))
 	if len(lines) == 0 {
-		return "", errors.New("podman does not say what it is known by")
+		return "", errors.New("podman does not report its id")
 	}
 	return strings.TrimPrefix(lines[len(lines)-1], "sha256:"), nil
 }
 
 const near = "image"
 
-// near puts an image that is in a folder or an OCI archive where Podman names it well, and gives its name there, for a Podman that runs in
-// the folder of blobs. Podman makes a name of the path of a folder, which it refuses for its capitals. It would unpack an archive twice,
-// once of that into /var/tmp whatever TMPDIR says, where it stays when the step is killed meanwhile.
+// near provides an image in a directory or an OCI archive under a name that Podman accepts, and returns that name for a Podman
+// that runs in the directory of blobs. Podman makes a name from the path of a directory and refuses it for its capitals. It would
+// unpack an archive twice, one time into /var/tmp whatever TMPDIR says, where it would stay if the step is killed.
 func (p *podman) near(from string) (string, error) {
 	kind, path, _ := strings.Cut(from, ":")
 	tag := ""
@@ -360,7 +361,7 @@ func (p *podman) near(from string) (string, error) {
 	return from, nil
 }
 
-// lastWords passes lines on, and keeps those that Podman calls errors.
+// lastWords passes lines on, and keeps those that Podman marks as errors.
 type lastWords struct {
 	to    io.Writer
 	line  []byte
@@ -385,10 +386,11 @@ func (l *lastWords) Write(b []byte) (int, error) {
 
 func (l *lastWords) text() string { return strings.Join(l.wrong, "\n") }
 
-// hold is a program that can be executed in any container, and that never is: the runtime looks for it, and waits to be told to start it.
+// hold is a program that can be executed in any container and never is: the runtime looks for it, and waits for the order to
+// start it.
 const hold = "/run/sluice/hold"
 
-// arguments of "podman create", but for the image.
+// arguments returns the arguments of "podman create", except the image.
 func (s *setup) arguments() ([]string, error) {
 	uid, gid := strconv.Itoa(int(s.account.UID)), strconv.Itoa(int(s.account.GID))
 	args := []string{"--quiet", "--pull=never", "--cgroups=disabled", "--network=host",
@@ -463,7 +465,7 @@ func (s *setup) mounts() (args []string, err error) {
 		return nil, fmt.Errorf("--container-mount-home: %w", err)
 	case s.Spec.MountHome:
 		volume(home, home)
-	case own: // an empty one, which programs that keep files there find
+	case own: // an empty one, in which programs keep files
 		dir := s.podman.in("home")
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
@@ -473,9 +475,9 @@ func (s *setup) mounts() (args []string, err error) {
 	return args, nil
 }
 
-// about is what an image says of the programs in it.
+// about is an image's description of its programs.
 type about struct {
-	Image      string // what Podman knows it by
+	Image      string // Podman's id of it
 	Env        []string
 	WorkingDir string
 }
@@ -485,7 +487,7 @@ func (s *setup) about() (a about, err error) {
 	return a, err
 }
 
-// learn keeps what the image says.
+// learn stores the image's description.
 func (s *setup) learn(p *podman, image string) error {
 	out, err := p.run("image", "inspect", "--format={{json .Config}}", image)
 	if err != nil {
@@ -493,13 +495,13 @@ func (s *setup) learn(p *podman, image string) error {
 	}
 	var a about
 	if err := json.Unmarshal([]byte(out), &a); err != nil {
-		return fmt.Errorf("cannot read what podman says of the image %s: %w", image, err)
+		return fmt.Errorf("cannot read the description of the image %s: %w", image, err)
 	}
 	a.Image = image
 	return writeJSON(s.podman.in(aboutFile), a)
 }
 
-// note writes down which process holds the container, and how it is entered.
+// note stores which process holds the container, and how to enter it.
 func (s *setup) note() error {
 	b, err := os.ReadFile(s.podman.in(pidFile))
 	if err != nil {
@@ -518,7 +520,7 @@ func (s *setup) note() error {
 	return s.enterBy(stateOf(p))
 }
 
-// enterBy tells the tasks.
+// enterBy stores the state for the tasks.
 func (s *setup) enterBy(st *state) error {
 	a, err := s.about()
 	if err != nil {
@@ -528,7 +530,7 @@ func (s *setup) enterBy(st *state) error {
 	return writeJSON(s.statePath(), st)
 }
 
-// controls are what holders of any GPU open besides.
+// controls are other files that holders of any GPU open.
 var controls = []string{"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
 
 func presentControls() (files []string) {
@@ -540,7 +542,7 @@ func presentControls() (files []string) {
 	return files
 }
 
-// deviceFiles are all files of the devices of the step, and what else holders of GPUs open.
+// deviceFiles returns all files of the step's devices, and other files that holders of GPUs open.
 func deviceFiles(list []*pb.ContainerDevice) (files []string) {
 	gpus := false
 	for _, d := range list {
@@ -557,8 +559,7 @@ func deviceFiles(list []*pb.ContainerDevice) (files []string) {
 	return files
 }
 
-// devices are the arguments for the devices of the step: by the names that CDI has for them, where a specification of the node knows them,
-// else their files alone.
+// devices returns the arguments for the step's devices: CDI names if a specification of the node has them, else the files alone.
 func devices(list []*pb.ContainerDevice, specs string) (args []string, note string) {
 	plain := false
 	for _, d := range list {
@@ -584,7 +585,7 @@ func devices(list []*pb.ContainerDevice, specs string) (args []string, note stri
 		"image must have the libraries of the driver"
 }
 
-// cdi is the text of the node's specifications of NVIDIA's GPUs.
+// cdi returns the text of the node's CDI specifications.
 func cdi() string {
 	var all strings.Builder
 	for _, dir := range []string{"/etc/cdi", "/var/run/cdi"} {
@@ -599,7 +600,7 @@ func cdi() string {
 	return all.String()
 }
 
-// cdiName is the name of a device in a specification, as its YAML or JSON has it: the UUID, or the index.
+// cdiName returns the name of a device in a CDI specification (YAML or JSON): the UUID, or the index.
 func cdiName(d *pb.ContainerDevice, specs string) string {
 	names := []string{d.Id}
 	if strings.HasPrefix(d.Id, "GPU-") {

@@ -16,9 +16,9 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Fake is a Source that pretends GPUs, with real device files in a folder. What its GPUs do is set by tests (Set, XID) or by
-// the file "script" in the folder (ParseScript). How they are cut into instances is kept in the folder, as a real GPU keeps it
-// over a restart of the node daemon.
+// Fake is a Source that simulates GPUs, with real device files in a directory. Tests (Set, XID) or the file "script" in the
+// directory (ParseScript) control the GPUs. Their division into instances is stored in the directory, as a real GPU keeps it over
+// a restart of the node daemon.
 type Fake struct {
 	dir   string
 	now   func() time.Time
@@ -31,17 +31,17 @@ type Fake struct {
 	script scriptFile
 	closed chan struct{}
 	silent bool
-	hang   func(index int) // called where a driver may hang; of tests, set before anything is asked
+	hang   func(index int) // called where a driver may hang; for tests, set before first use
 }
 
-// FakeOptions say where and on what machine.
+// FakeOptions set the directory and the machine.
 type FakeOptions struct {
-	Dir      string      // of the device files; made when it is not there
-	Topology hw.Topology // the GPUs are spread over its cores; nil: none is near anything
+	Dir      string      // for the device files; created if missing
+	Topology hw.Topology // the GPUs are spread over its cores; nil: no affinity
 	Now      func() time.Time
 }
 
-// FakeState is what a simulated GPU does now. The zero value is idle and healthy.
+// FakeState is the state of a simulated GPU. The zero value is idle and healthy.
 type FakeState struct {
 	Util    int64
 	MemMiB  int64
@@ -51,11 +51,11 @@ type FakeState struct {
 	Remap   string // "pending", "failed"
 	Lost    bool
 	PIDs    []int
-	NA      []string // figures that it does not say: util, mem, temp, power, energy, clocks, ecc
+	NA      []string // figures that are not available: util, mem, temp, power, energy, clocks, ecc
 	Busy    bool     // an instance is in use: it cannot be destroyed
 }
 
-// fakeGPU is one of them. Its fields belong to Fake's lock.
+// fakeGPU is a simulated GPU. Its fields are guarded by Fake's lock.
 type fakeGPU struct {
 	f         *Fake
 	m         model
@@ -74,13 +74,13 @@ type fakeInstance struct {
 	Start   uint32 `json:"start"`
 }
 
-// fakeCuts is what the file "mig.json" keeps, by UUID.
+// fakeCuts is the content of the file "mig.json", by UUID.
 type fakeCuts map[string]struct {
 	Mode      string         `json:"mode"`
 	Instances []fakeInstance `json:"instances"`
 }
 
-// NewFake makes the GPUs of a specification and their files.
+// NewFake creates the GPUs of a specification and their files.
 func NewFake(spec []SpecItem, o FakeOptions) (*Fake, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -153,7 +153,7 @@ func fakeNear(a, b, total int) int {
 	return 0
 }
 
-// spread gives the first half of the GPUs the first half of the machine's cores, and the other half the others.
+// spread assigns the first half of the GPUs to the first half of the machine's cores, and the others to the rest.
 func spread(top hw.Topology, index, total int) (numa int, cpus []int) {
 	if len(top) == 0 {
 		return NA, nil
@@ -181,7 +181,7 @@ func spread(top hw.Topology, index, total int) (numa int, cpus []int) {
 
 func fakePCI(index, total int) string { return fmt.Sprintf("00000000:%02X:00.0", busOf(index, total)) }
 
-// fakeUUID is the same whenever the same folder is pretended.
+// fakeUUID is always the same for the same directory.
 func fakeUUID(kind, dir string, n int) string {
 	s := sha256.Sum256(fmt.Append(nil, dir, "/", n))
 	return fmt.Sprintf("%s%x-%x-%x-%x-%x", kind, s[0:4], s[4:6], s[6:8], s[8:10], s[10:16])
@@ -193,7 +193,7 @@ func (f *Fake) Driver() string { return "pretended" }
 // Control implements Source.
 func (f *Fake) Control() []string { return f.files.common() }
 
-// Plain is why the files of these GPUs are no devices; nil when they are.
+// Plain returns why the files of these GPUs are not devices; nil: they are.
 func (f *Fake) Plain() error { return f.files.plain }
 
 // Close implements Source. The files stay: jobs may have them open.
@@ -249,7 +249,7 @@ func (f *Fake) Wait(timeout time.Duration) (Event, bool, error) {
 	return Event{}, false, nil
 }
 
-// Set changes what the GPU with an index does.
+// Set changes the state of the GPU with an index.
 func (f *Fake) Set(index int, change func(*FakeState)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -257,14 +257,14 @@ func (f *Fake) Set(index int, change func(*FakeState)) {
 	change(&f.gpus[index].state)
 }
 
-// Silence lets the whole driver answer no more, or again.
+// Silence makes the whole driver hang, or answer again.
 func (f *Fake) Silence(silent bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.silent = silent
 }
 
-// XID lets the GPU with an index report an error.
+// XID makes the GPU with an index report an error.
 func (f *Fake) XID(index int, xid uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -278,12 +278,12 @@ func (f *Fake) xid(index int, xid uint64) {
 	}
 }
 
-// ID gives the UUID of the GPU with an index.
+// ID returns the UUID of the GPU with an index.
 func (f *Fake) ID(index int) string { return f.gpus[index].info.UUID }
 
 func (f *Fake) cutsFile() string { return filepath.Join(f.dir, "mig.json") }
 
-// recall cuts the GPUs as an earlier life left them.
+// recall restores the instances of an earlier run.
 func (f *Fake) recall() error {
 	b, err := os.ReadFile(f.cutsFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -294,7 +294,7 @@ func (f *Fake) recall() error {
 		err = json.Unmarshal(b, &cuts)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot tell how the simulated GPUs are divided: %w; remove %s", err, f.cutsFile())
+		return fmt.Errorf("cannot read how the simulated GPUs are divided: %w; remove %s", err, f.cutsFile())
 	}
 	for _, g := range f.gpus {
 		c, ok := cuts[g.info.UUID]
@@ -311,7 +311,7 @@ func (f *Fake) recall() error {
 	return nil
 }
 
-// keep writes how the GPUs are cut.
+// keep stores how the GPUs are divided.
 func (f *Fake) keep() error {
 	cuts := fakeCuts{}
 	for _, g := range f.gpus {
@@ -333,7 +333,7 @@ func (f *Fake) keep() error {
 	return nil
 }
 
-// account adds the energy used since the last look, at the power of that time.
+// account adds the energy used since its last call, at the power of that time.
 func (g *fakeGPU) account() {
 	now := g.f.now()
 	g.energyMJ += float64(g.power()) * now.Sub(g.energyAt).Seconds()
@@ -347,7 +347,7 @@ func (g *fakeGPU) power() int64 {
 	return g.m.idleMW + (g.m.maxMW-g.m.idleMW)*g.state.Util/100
 }
 
-// says gives a figure, or NA.
+// says returns a figure, or NA.
 func (g *fakeGPU) says(name string, v int64) int64 {
 	if slices.Contains(g.state.NA, name) {
 		return NA

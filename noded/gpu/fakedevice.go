@@ -7,7 +7,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// lock takes the lock, reads the script, and says whether the GPU answers.
+// lock takes the lock, reads the script, and fails if the GPU is lost.
 func (g *fakeGPU) lock() error {
 	g.f.mu.Lock()
 	g.f.readScript()
@@ -47,7 +47,7 @@ func (g *fakeGPU) instanceUUID(i fakeInstance) string {
 	return fakeUUID("MIG-", g.info.UUID+i.Profile, int(i.Start))
 }
 
-// capFiles gives the capabilities of an instance, and makes them if asked.
+// capFiles returns the capability files of an instance, and creates them if asked.
 func (g *fakeGPU) capFiles(start uint32, make bool) (out []string, err error) {
 	for which := range 2 {
 		name, place := capability(g.minor, start, which)
@@ -61,7 +61,7 @@ func (g *fakeGPU) capFiles(start uint32, make bool) (out []string, err error) {
 	return out, nil
 }
 
-// Samples implements Device. The load of an instance is said from Hopper on, as NVML does.
+// Samples implements Device. As with NVML, the load of an instance is available from Hopper on.
 func (g *fakeGPU) Samples() ([]*pb.DeviceSample, error) {
 	err := g.lock()
 	defer g.leave()
@@ -140,7 +140,7 @@ func (g *fakeGPU) Health() (Health, error) {
 	return h, nil
 }
 
-// SetMIG implements Device. Before Hopper a change waits for a reset, which nobody does here.
+// SetMIG implements Device. Before Hopper a change waits for a reset, which never comes here.
 func (g *fakeGPU) SetMIG(on bool) error {
 	err := g.lock()
 	defer g.leave()
@@ -158,7 +158,7 @@ func (g *fakeGPU) SetMIG(on bool) error {
 		return nil
 	case !on && len(g.instances) > 0:
 		return fmt.Errorf("cannot switch MIG off on GPU %s: it has %d instances", g.info.PCI, len(g.instances))
-	case g.mig == "pending on" || g.mig == "pending off": // back to what it still is
+	case g.mig == "pending on" || g.mig == "pending off": // back to the mode in force
 		g.mig = want
 	case g.m.noReset:
 		g.mig = want

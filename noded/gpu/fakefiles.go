@@ -11,29 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Simulated GPUs are real character devices, so that the device controller has something to close. Their major numbers are
-// among those that the kernel keeps free for local use (devices.txt: 60–63 and 120–127 LOCAL/EXPERIMENTAL USE), which no driver
-// serves: opening one that is open gives ENXIO, one that is closed EPERM. The folders of several nodes of one machine have
-// different numbers.
+// Simulated GPUs are real character devices, so that the device controller has something to close. Their major numbers are among
+// those that the kernel reserves for local use (devices.txt: 60–63 and 120–127 LOCAL/EXPERIMENTAL USE), which no driver serves:
+// opening an allowed one fails with ENXIO, a closed one with EPERM. Several nodes on one machine have directories with different
+// numbers.
 var fakeMajors = []uint32{60, 61, 62, 63, 120, 121, 122, 123, 124, 125, 126, 127}
 
-// Places among the minor numbers of a folder.
+// Places among the minor numbers of a directory.
 const (
 	minorsAFolder = 2048
 	folders       = (1 << 20) / minorsAFolder // a minor number has 20 bits
-	capMinors     = maxFakes                  // behind the GPUs: the capabilities of their instances
+	capMinors     = maxFakes                  // after the GPUs: the capabilities of their instances
 	commonMinors  = 2000
 )
 
-// commonFiles are what every GPU job opens.
+// commonFiles are opened by every GPU job.
 var commonFiles = []string{"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"}
 
-// fakeFiles is the /dev of a pretended machine.
+// fakeFiles is the /dev of a simulated machine.
 type fakeFiles struct {
 	dir   string
 	major uint32
 	base  uint32
-	// plain is why its files are not devices: only root may make those.
+	// plain is why its files are not devices: only root may create devices.
 	plain error
 }
 
@@ -53,7 +53,7 @@ func newFakeFiles(dir string) (*fakeFiles, error) {
 	return f, nil
 }
 
-// make makes one device file, with the given place among this folder's minor numbers. One that is there already stays.
+// make creates one device file, with the given place among this directory's minor numbers. An existing one stays.
 func (f *fakeFiles) make(name string, place int) error {
 	path := filepath.Join(f.dir, name)
 	dev := unix.Mkdev(f.major, f.base+uint32(place))
@@ -86,14 +86,14 @@ func (f *fakeFiles) remove(name string) { _ = os.Remove(filepath.Join(f.dir, nam
 
 func (f *fakeFiles) path(name string) string { return filepath.Join(f.dir, name) }
 
-// gpu makes the file of one GPU.
+// gpu creates the file of one GPU.
 func (f *fakeFiles) gpu(minor int) (string, error) {
 	name := "nvidia" + strconv.Itoa(minor)
 	return f.path(name), f.make(name, minor)
 }
 
-// capability names a file of an instance, and gives its place: each memory slice of a GPU has two, of the GPU instance and of
-// the compute instance.
+// capability returns the name and place of an instance's file. Each memory slice of a GPU has two: one for the GPU instance, one
+// for the compute instance.
 func capability(minor int, start uint32, which int) (name string, place int) {
 	n := minor*16 + int(start)*2 + which
 	return "nvidia-caps/nvidia-cap" + strconv.Itoa(n+3), capMinors + n

@@ -6,18 +6,18 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// model is a kind of GPU that Fake can pretend.
+// model is a GPU model that Fake can simulate.
 type model struct {
-	name      string // as NVML says it
+	name      string // as NVML reports it
 	memoryMiB uint64
 	idleMW    int64
 	maxMW     int64
 	links     int  // NVLinks of each GPU
-	switched  bool // they end in NVSwitches
+	switched  bool // they connect to NVSwitches
 	ecc       string
 	slices    []uint64 // GB in the names of the MIG profiles of 1, 2, 3, 4 and 7 compute slices; nil = no MIG
-	noReset   bool     // MIG is switched without a reset (Hopper and later)
-	noEnergy  bool     // does not count energy (before Volta)
+	noReset   bool     // MIG changes without a reset (Hopper and later)
+	noEnergy  bool     // no energy counter (before Volta)
 }
 
 var models = map[string]model{
@@ -40,7 +40,7 @@ var models = map[string]model{
 	"t4":        {name: "Tesla T4", memoryMiB: 15360, idleMW: 10_000, maxMW: 70_000, ecc: "on"},
 }
 
-// profiles are the ways in which a GPU of eight memory slices can be cut (NVIDIA, MIG User Guide, "Supported MIG profiles").
+// profiles returns the MIG profiles of a GPU with eight memory slices (NVIDIA, MIG User Guide, "Supported MIG profiles").
 func (m model) profiles() []*pb.MigProfile {
 	if m.slices == nil {
 		return nil
@@ -60,13 +60,13 @@ func (m model) profiles() []*pb.MigProfile {
 	return out
 }
 
-// minorsDGX is how a DGX numbers its device files, by index: not in the order of the PCI addresses.
+// minorsDGX are a DGX's minor numbers by index: not in the order of PCI addresses.
 var minorsDGX = [8]int{2, 3, 0, 1, 6, 7, 4, 5}
 
-// buses are PCI bus numbers as a DGX A100 has them.
+// buses are the PCI bus numbers of a DGX A100.
 var buses = [8]int{0x07, 0x0f, 0x47, 0x4e, 0x87, 0x90, 0xb7, 0xbd}
 
-// busOf and minorOf number the GPUs of a pretended machine. Fewer than eight get their minors backwards, as a workstation does
+// busOf and minorOf number the GPUs of a simulated machine. Fewer than eight have their minors backwards, like a workstation
 // whose second slot was filled first.
 func busOf(index, total int) int {
 	if total == 8 {

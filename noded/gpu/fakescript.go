@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// maxScript bounds the script of a pretended machine, in bytes.
+// maxScript bounds the script of a simulated machine, in bytes.
 const maxScript = 1 << 16
 
-// scriptFile is the file "script" in the folder of a pretended machine, as it was last read.
+// scriptFile is the file "script" in the directory of a simulated machine, as last read.
 type scriptFile struct {
 	at   time.Time
 	size int64
 	last map[int]ScriptLine
 }
 
-// ScriptLine is what a script says of one GPU.
+// ScriptLine is a script's line about one GPU.
 type ScriptLine struct {
 	State FakeState
 	XID   uint64
-	Nth   int // xid=79@2: the second of its kind, told from the first
+	Nth   int // xid=79@2: the second of its kind, distinct from the first
 }
 
-// ParseScript reads what simulated GPUs do, one line for each, by index; a GPU without a line is idle and healthy:
+// ParseScript parses the states of simulated GPUs, one line for each, by index; a GPU without a line is idle and healthy:
 //
 //	0 util=90 mem=20000 temp=70 power=300000
 //	1 xid=79            reports that error, once; xid=79@2 once more
@@ -103,7 +103,7 @@ func (l *ScriptLine) set(key, value string) (err error) {
 	return err
 }
 
-// readScript takes over the script when it has changed. One that cannot be read changes nothing; the reason is written beside it.
+// readScript applies the script if it has changed. An invalid one changes nothing; the error is written beside it.
 func (f *Fake) readScript() {
 	path := filepath.Join(f.dir, "script")
 	info, err := os.Stat(path)
@@ -126,7 +126,7 @@ func (f *Fake) readScript() {
 	for i, g := range f.gpus {
 		l, said := lines[i]
 		if _, before := was[i]; !said && !before {
-			continue // a test's own Set
+			continue // set by a test
 		}
 		g.account()
 		g.state = l.State

@@ -13,18 +13,18 @@ import (
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 
-// Processes tells who runs what on this machine.
+// Processes looks up processes of this machine.
 type Processes interface {
-	// Ours says whether a process belongs to a job of this node.
+	// Ours reports whether a process belongs to a job of this node.
 	Ours(pid int) bool
-	// Who gives the name of a program and its user; ok is false when the process has gone.
+	// Who returns a process's program name and user; ok is false if the process has gone.
 	Who(pid int) (name, user string, ok bool)
 }
 
-// services are programs that have a GPU open for others: the daemons of MPS and of monitoring. They are nobody's work.
+// services are programs that have a GPU open for others: the daemons of MPS and of monitoring. They do not count as use.
 var services = []string{"nvidia-cuda-mps", "nv-hostengine", "dcgm", "nvidia-persiste", "nvidia-smi"}
 
-// foreign names a process that uses a GPU without belonging to a job, and how many others do; empty: none does.
+// foreign describes a process that uses a GPU without belonging to a job, and the number of others; empty: none.
 func foreign(list []Process, who Processes) string {
 	var first string
 	n := 0
@@ -48,7 +48,7 @@ func foreign(list []Process, who Processes) string {
 	return first
 }
 
-// Proc is Processes of /proc. A process is one of this node's jobs when it is in a cgroup below Cgroup, or, where there are no
+// Proc implements Processes with /proc. A process belongs to a job of this node if it is in a cgroup below Cgroup or, without
 // cgroups, descends from a shim of this node: a process of the node daemon's user with "stepd" and Spool among its arguments.
 type Proc struct {
 	Root   string // "" = /proc
@@ -85,7 +85,7 @@ func (p Proc) Ours(pid int) bool {
 	return false
 }
 
-// owner is the real user id of a process: anybody can give a process the arguments of a shim.
+// owner returns the real user id of a process: anybody can give a process a shim's arguments.
 func (p Proc) owner(pid int) string {
 	b, _ := os.ReadFile(p.file(pid, "status"))
 	for line := range strings.Lines(string(b)) {
@@ -101,7 +101,7 @@ func (p Proc) parent(pid int) int {
 	if err != nil {
 		return 0
 	}
-	// The name, in parentheses, may hold anything: count from the last one.
+	// The name, in parentheses, may contain anything, so the fields are counted from the last parenthesis.
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(f) < 2 {
 		return 0
@@ -137,7 +137,7 @@ func (p Proc) Who(pid int) (name, owner string, ok bool) {
 	return name, owner, true
 }
 
-// printable keeps control characters, which a program may put into its name, out of what people and tools read.
+// printable removes control characters, which a program may put into its name, and "|".
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) || r == '|' {

@@ -1,16 +1,16 @@
-// Package gpu manages the GPUs of a node and the other devices that gres.conf declares: inventory, health, samples, use
-// by steps, and the creation of instances on GPUs that can be cut (MIG).
+// Package gpu manages the GPUs of a node and the other devices that gres.conf declares: inventory, health, samples, use by steps,
+// and the creation of instances on GPUs with MIG.
 //
-// The driver is behind two narrow interfaces, Source and Device. Package nvml implements them over NVIDIA's management
-// library. Fake simulates machines of several kinds, with faults that a test or a script provokes, and real character
-// devices, which the device controller can open and close.
+// Two narrow interfaces, Source and Device, hide the driver. Package nvml implements them with NVIDIA's management library. Fake
+// simulates several kinds of machines, with faults on demand of a test or a script, and with real character devices, which the
+// device controller can open and close.
 //
-// Decisions are pure functions: Merge (gres.conf and driver → devices), the health of one device (health.go), the use by
-// a step (Recorder). Monitor is the loop around them.
+// Decisions are pure functions: Merge (gres.conf and driver → devices), the health of one device (health.go), the use by a step
+// (Recorder). Monitor is the loop around them.
 //
-// A GPU is identified by its UUID and opened by its minor number; its index is its place in the order of PCI addresses.
-// The three are different numberings: on a DGX A100 index 0 is /dev/nvidia2. Allocations store the UUID, so a card whose
-// index has changed still belongs to the same job.
+// A GPU is identified by its UUID and opened by its minor number; its index is its place in the order of PCI addresses. The three
+// numberings differ: on a DGX A100 index 0 is /dev/nvidia2. Allocations store the UUID, so a card whose index has changed still
+// belongs to the same job.
 package gpu
 
 import (
@@ -20,65 +20,65 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// NA is what a figure is that the driver does not say. It is not zero.
+// NA marks a figure that the driver does not provide. It is not zero.
 const NA = -1
 
-// ErrLost is what a Device's methods return (wrapped) when the GPU does not answer any more: it has fallen off the bus.
+// ErrLost is returned (wrapped) by a Device's methods when the GPU does not answer any more: it has fallen off the bus.
 var ErrLost = errors.New("the GPU is lost: it has fallen off the bus or does not answer")
 
-// ErrNotSupported is what they return for what this GPU or this driver cannot do.
+// ErrNotSupported is returned (wrapped) for functions that this GPU or this driver lacks.
 var ErrNotSupported = errors.New("not supported by this GPU or its driver")
 
-// Source is a driver and its GPUs. Its methods may be called from several goroutines.
+// Source is a driver with its GPUs. Its methods may be called from several goroutines.
 type Source interface {
-	// Driver is the version of the driver.
+	// Driver returns the driver's version.
 	Driver() string
-	// Devices gives every GPU that answers, in any order, found anew. A GPU that does not answer is an error beside the others.
+	// Devices enumerates anew, and returns every GPU that answers, in any order. The error covers those that do not answer.
 	Devices() ([]Device, error)
-	// Wait gives the next event of any GPU; ok is false when none came in time.
+	// Wait returns the next event of any GPU; ok is false if none came in time.
 	Wait(timeout time.Duration) (e Event, ok bool, err error)
-	// Control are the device files that every process needs which uses any GPU: /dev/nvidiactl, /dev/nvidia-uvm. Those that are there.
+	// Control returns the existing device files that every process with a GPU needs, such as /dev/nvidiactl and /dev/nvidia-uvm.
 	Control() []string
 	Close() error
 }
 
-// Device is one GPU, with the instances it is cut into.
+// Device is one GPU with its instances.
 type Device interface {
 	UUID() string
 	Info() (Info, error)
-	// Samples are what it is doing now: the GPU's own first, then those of its instances. What is not said is NA.
+	// Samples returns current figures: the GPU's own first, then those of its instances. Figures that are not available are NA.
 	Samples() ([]*pb.DeviceSample, error)
-	// Processes are those that use it, with those that use its instances.
+	// Processes returns the processes that use the GPU or its instances.
 	Processes() ([]Process, error)
 	Health() (Health, error)
-	// SetMIG switches the cutting into instances on or off. The mode afterwards is Info's; a change that needs a reset is pending.
+	// SetMIG switches MIG mode on or off. Info shows the resulting mode; a change that needs a reset is pending.
 	SetMIG(on bool) error
-	// CreateInstance makes a GPU instance with one compute instance that takes all of it.
+	// CreateInstance creates a GPU instance with one compute instance that takes all of it.
 	CreateInstance(p *pb.MigProfile, start uint32) error
-	// DestroyInstance fails while a process uses it.
+	// DestroyInstance fails while a process uses the instance.
 	DestroyInstance(uuid string) error
 }
 
-// Info is what does not change while nobody reconfigures the GPU.
+// Info is what stays the same unless somebody reconfigures the GPU.
 type Info struct {
 	UUID      string
 	Model     string   // "NVIDIA A100-SXM4-40GB"
 	PCI       string   // "00000000:07:00.0"
-	Minor     int      // of /dev/nvidiaN; NA = not known
-	Files     []string // what its holder opens
+	Minor     int      // of /dev/nvidiaN; NA = unknown
+	Files     []string // files that its holder opens
 	MemoryMiB uint64
 	NUMA      int    // NA = not known
-	CPUs      []int  // the kernel's numbers of the processors near it; nil = not known
+	CPUs      []int  // the kernel's numbers of the processors near it; nil = unknown
 	ECC       string // "on", "off", "n/a"
-	MIG       string // mode: "" cannot, "off", "on", "pending on", "pending off"
+	MIG       string // mode: "" not supported, "off", "on", "pending on", "pending off"
 	Profiles  []*pb.MigProfile
 	NoReset   bool // its MIG mode changes without a reset (Hopper and later)
 	Instances []Instance
-	Links     map[string]int // NVLinks by the PCI address of the other end; SwitchLinks for those that end in a switch
-	Near      map[string]int // closeness on PCIe by the UUID of the other GPU: 5 the same board … 1 the same NUMA node, 0 across sockets
+	Links     map[string]int // NVLinks by the PCI address of the other end; SwitchLinks for links to a switch
+	Near      map[string]int // closeness on PCIe by the other GPU's UUID: 5 the same board … 1 the same NUMA node, 0 across sockets
 }
 
-// SwitchLinks is the key of Info.Links for links that end in an NVSwitch, through which all GPUs with such links reach each other.
+// SwitchLinks is the key of Info.Links for links to an NVSwitch, which connects all GPUs with such links.
 const SwitchLinks = "switch"
 
 // Instance is a MIG instance of a GPU.
@@ -88,25 +88,25 @@ type Instance struct {
 	Start     uint32 // first memory slice
 	Size      uint32 // memory slices
 	MemoryMiB uint64
-	Files     []string // of its GPU and its own capabilities
+	Files     []string // its GPU's and its own capabilities
 }
 
-// Process is one that uses a GPU.
+// Process is a process that uses a GPU.
 type Process struct {
 	PID      int
-	Instance string // UUID of the MIG instance it uses; empty: the GPU, or not known
+	Instance string // UUID of the MIG instance that it uses; empty: the GPU, or unknown
 }
 
-// Health is what a driver says about damage.
+// Health is a driver's report of damage.
 type Health struct {
-	Uncorrectable int64  // ECC errors that could not be corrected since the driver was loaded; NA = it does not count them
-	Broken        string // why it is a fault whatever else: "row remapping failed", "the GPU has to be reset"; empty = it is not
-	Pending       string // what is not a fault and needs a reset: "row remapping pending: reset the GPU"
+	Uncorrectable int64  // uncorrectable ECC errors since the driver was loaded; NA = not counted
+	Broken        string // a fault in any case: "row remapping failed", "the GPU has to be reset"; empty = none
+	Pending       string // not a fault, but a reset is needed: "row remapping pending: reset the GPU"
 }
 
-// Event is something that a driver reports unasked.
+// Event is an unsolicited report of a driver.
 type Event struct {
 	UUID string
 	XID  uint64 // NVIDIA's number of the error; 0: something else
-	Text string // of what is no XID
+	Text string // description if it has no XID
 }

@@ -9,19 +9,19 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A GPU that hangs can take the driver with it: a call about it returns after minutes, or never. The daemon must not wait for
-// that: jobs on other GPUs go on, and the GPU is told to the controller as what it is.
+// A GPU that hangs can block the driver: a call about it returns after minutes, or never. The daemon must not wait for it: jobs
+// on other GPUs continue, and the controller is told that the GPU does not answer.
 
 const hangWords = "the driver does not answer queries about it"
 
-// asking notes of which GPU the driver is being asked; empty: of none any more.
+// asking notes which GPU the driver is being asked about; empty: none.
 func (m *Monitor) asking(uuid string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked, m.askedAt = uuid, m.o.Now()
 }
 
-// firstLook waits for the driver, but not for ever: what it says later is told later.
+// firstLook waits for the driver for a limited time; later results are reported later.
 func (m *Monitor) firstLook() {
 	done := make(chan struct{})
 	go func() {
@@ -37,7 +37,7 @@ func (m *Monitor) firstLook() {
 	}
 }
 
-// watch tells of a GPU of which the driver has been asked for too long.
+// watch reports a GPU about which the driver has not answered for too long.
 func (m *Monitor) watch(ctx context.Context) {
 	t := time.NewTicker(hangAfter / 4)
 	defer t.Stop()
@@ -51,7 +51,7 @@ func (m *Monitor) watch(ctx context.Context) {
 	}
 }
 
-// checkHang puts the fault into the report that is out; the look that hangs makes a new one if it ever ends.
+// checkHang adds the fault to the published report; a hung look replaces the report if it ever ends.
 func (m *Monitor) checkHang() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,7 +71,7 @@ func (m *Monitor) checkHang() {
 	}
 }
 
-// end waits for what Run has started, but not for a driver that hangs.
+// end waits for the goroutines of Run, but not for a driver that hangs.
 func (m *Monitor) end(wg *sync.WaitGroup) {
 	done := make(chan struct{})
 	go func() {

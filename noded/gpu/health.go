@@ -10,21 +10,21 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Words of faults that drivers report.
+// Texts of faults that drivers report.
 const (
 	RemapFailed  = "remapping of memory rows failed: the GPU has to be replaced"
 	RemapPending = "remapping of memory rows waits for a reset of the GPU"
 	lostWords    = "fallen off the bus"
 )
 
-// defaultRecover is how long a GPU must have been healthy before it is used again.
+// defaultRecover is how long a GPU must be healthy before it is used again.
 const defaultRecover = 5 * time.Minute
 
-// ApplicationXIDs are errors that a program causes, not the GPU (NVIDIA, "XID Errors": 13 graphics engine exception, 31 page
-// fault, 43 and 45 channel reset after a fault of the program or its end, 68 video decoder exception, 109 context switch timeout).
+// ApplicationXIDs are errors caused by a program, not the GPU (NVIDIA, "XID Errors": 13 graphics engine exception, 31 page fault,
+// 43 and 45 channel reset after a fault of the program or its end, 68 video decoder exception, 109 context switch timeout).
 var ApplicationXIDs = []uint32{13, 31, 43, 45, 68, 109}
 
-// xidWords say what the commonest errors of hardware are.
+// xidWords describe the most common hardware errors.
 var xidWords = map[uint64]string{
 	32: "corrupted push buffer", 38: "driver firmware error", 46: "GPU stopped processing", 48: "double bit ECC error",
 	54: "auxiliary power is not connected",
@@ -44,10 +44,10 @@ func xidText(xid uint64) string {
 	return fmt.Sprintf("XID %d", xid)
 }
 
-// said: the controller's policy always has a time between samples; one without is none, and defaults count.
+// said reports whether p is a policy: one from the controller always has a time between samples. Without it the defaults apply.
 func said(p *pb.GpuPolicy) bool { return p.GetSampleS() > 0 }
 
-// ignoresXID says whether an error is left to the job that caused it.
+// ignoresXID reports whether an error is left to the job that caused it.
 func ignoresXID(p *pb.GpuPolicy, xid uint64) bool {
 	list := p.GetIgnoreXids()
 	if len(list) == 0 && !said(p) {
@@ -63,27 +63,27 @@ func recoverAfter(p *pb.GpuPolicy) time.Duration {
 	return time.Duration(p.GetRecoverS()) * time.Second
 }
 
-// Observation is what one look at a GPU, or one event, has shown.
+// Observation is the result of one look at a GPU, or one event.
 type Observation struct {
 	Lost   bool
-	XID    uint64 // that is not ignored; 0 = none
+	XID    uint64 // not ignored; 0 = none
 	Health Health
-	Other  string // a fault in other words
+	Other  string // description of another fault
 }
 
-// Condition is a GPU's state of health: a pure state machine, moved by See. The zero value has seen nothing.
+// Condition is a GPU's state of health: a pure state machine, advanced by See. The zero value has seen nothing.
 //
-// Anything bad is a fault at once. A fault ends when nothing bad has been seen for as long as the policy says, so that a GPU
-// which fails repeatedly leaves the pool once, not each time. Its words are those of the first fault, with others behind.
+// Anything bad is a fault at once. A fault ends when nothing bad was seen for the policy's time, so that a GPU that fails
+// repeatedly leaves the pool once, not each time. Its text is that of the first fault, followed by others.
 type Condition struct {
 	Fault   string    `json:"fault,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 	LastBad time.Time `json:"last_bad,omitzero"`
-	// ECC is how many errors that could not be corrected were counted when last looked.
+	// ECC is the last count of uncorrectable errors.
 	ECC int64 `json:"ecc,omitempty"`
 }
 
-// See takes in an observation. Times must not go backwards.
+// See returns the condition after an observation. Times must not go backwards.
 func (c Condition) See(o Observation, now time.Time, recover time.Duration) Condition {
 	var bad []string
 	if o.Lost {
@@ -96,14 +96,14 @@ func (c Condition) See(o Observation, now time.Time, recover time.Duration) Cond
 		bad = append(bad, o.Health.Broken)
 	}
 	if n := o.Health.Uncorrectable; n > c.ECC {
-		// Of a GPU that is seen for the first time it is not known when they were.
+		// The age of errors is unknown when a GPU is seen for the first time.
 		bad = append(bad, fmt.Sprintf("%d uncorrectable ECC %s", n, plural(n, "error")))
 	}
 	if o.Other != "" {
 		bad = append(bad, o.Other)
 	}
 	if n := o.Health.Uncorrectable; n >= 0 && !o.Lost && o.XID == 0 {
-		c.ECC = n // less than before when the driver was loaded anew
+		c.ECC = n // less than before if the driver was reloaded
 	}
 	switch {
 	case len(bad) > 0:
@@ -124,14 +124,14 @@ func plural(n int64, word string) string {
 	return word + "s"
 }
 
-// maxFaultWords bounds how many different faults of one GPU are told.
+// maxFaultWords bounds the number of different faults shown for one GPU.
 const maxFaultWords = 4
 
-// addWords puts new faults behind those that are known.
+// addWords appends new faults to the known ones.
 func addWords(known string, more []string) string {
 	words := strings.Split(known, "; ")
 	for _, w := range more {
-		// A count that has grown replaces the old one.
+		// A higher count replaces the old one.
 		if at := slices.IndexFunc(words, func(k string) bool { return tail(k) == tail(w) && k != "" }); at >= 0 {
 			words[at] = w
 		} else if len(words) < maxFaultWords {
@@ -141,7 +141,7 @@ func addWords(known string, more []string) string {
 	return strings.TrimPrefix(strings.Join(words, "; "), "; ")
 }
 
-// tail is a fault without the number that it may begin with.
+// tail returns a fault without its leading number.
 func tail(w string) string {
 	return cmp.Or(strings.TrimSuffix(strings.TrimLeft(w, "0123456789"), "s"), w)
 }

@@ -8,12 +8,12 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// slotsAGPU is how many indexes are kept for the instances of one GPU: one for each memory slice.
+// slotsAGPU is the number of indexes reserved for the instances of one GPU: one for each memory slice.
 const slotsAGPU = 8
 
-// Inventory turns what a driver says into devices, in the order of their PCI addresses: the GPUs first, then their instances.
-// GPUs have the indexes from 0; an instance's is the number of GPUs, plus eight for each GPU before its own, plus its first
-// memory slice, so that making one changes no other's.
+// Inventory converts a driver's report to devices, in the order of their PCI addresses: the GPUs first, then their instances.
+// GPUs have the indexes from 0. An instance's index is the number of GPUs, plus eight for each GPU before its own, plus its first
+// memory slice, so that a new instance changes no other's index.
 func Inventory(infos []Info, top hw.Topology) []*pb.Device {
 	infos = slices.Clone(infos)
 	slices.SortFunc(infos, func(a, b Info) int { return cmp.Or(cmp.Compare(a.PCI, b.PCI), cmp.Compare(a.UUID, b.UUID)) })
@@ -37,8 +37,8 @@ func Inventory(infos []Info, top hw.Topology) []*pb.Device {
 	return append(gpus, instances...)
 }
 
-// nearCores turns the kernel's processors into the node's cores, numbered by socket and core from 0 as gres.conf's Cores are.
-// Empty: not known, or all of them, which is no preference.
+// nearCores converts the kernel's processors to the node's cores, numbered by socket and core from 0 as in gres.conf's Cores.
+// Empty: unknown, or all of them, which is no preference.
 func nearCores(cpus []int, top hw.Topology) string {
 	if len(cpus) == 0 {
 		return ""
@@ -68,8 +68,8 @@ func nearCores(cpus []int, top hw.Topology) string {
 	return hw.FormatList(out)
 }
 
-// linkMatrix gives for each GPU its links to each other one: NVLinks where any GPU has some, else how close they are on PCIe, so
-// that GPUs of one switch are given together. nil: nothing is known, or there is one GPU.
+// linkMatrix returns for each pair of GPUs their links: NVLinks if any GPU has some, else their closeness on PCIe, so that GPUs
+// of one switch are allocated together. nil: nothing is known, or there is one GPU.
 func linkMatrix(infos []Info) [][]uint32 {
 	out := make([][]uint32, len(infos))
 	if len(infos) < 2 {

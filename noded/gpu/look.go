@@ -12,7 +12,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// look asks the driver everything once. The caller holds work.
+// look reads everything from the driver once. The caller holds work.
 func (m *Monitor) look() {
 	_, policy := m.settings()
 	var samples, said []*pb.DeviceSample
@@ -45,7 +45,7 @@ func (m *Monitor) look() {
 	signal(m.sampled)
 }
 
-// sample asks some GPUs, or those of instances, what they do.
+// sample takes samples of some GPUs, or of those of instances.
 func (m *Monitor) sample(ids []string, take func([]*pb.DeviceSample)) {
 	if m.o.Source == nil || len(ids) == 0 {
 		return
@@ -68,14 +68,14 @@ func (m *Monitor) sample(ids []string, take func([]*pb.DeviceSample)) {
 	}
 }
 
-// nothing is the sample of a GPU that does not answer: no figure of it is known, which is not the last one.
+// nothing returns the sample of a GPU that does not answer: all figures are unknown, not the last ones.
 func nothing(uuid string, now time.Time) *pb.DeviceSample {
 	return &pb.DeviceSample{Id: uuid, AtNs: now.UnixNano(), UtilPercent: NA, MemoryUsedMib: NA, TemperatureC: NA, PowerMw: NA,
 		EnergyMj: NA, SmClockMhz: NA, MemoryClockMhz: NA,
 		EccUncorrected: NA, Throttle: "n/a"}
 }
 
-// enumerate finds the GPUs that answer, and reads what they are when that is due.
+// enumerate finds the GPUs that answer, and reads their Info if that is due.
 func (m *Monitor) enumerate() {
 	devices, err := m.o.Source.Devices()
 	m.silent = err != nil && len(devices) == 0 && !errors.Is(err, ErrLost)
@@ -97,7 +97,7 @@ func (m *Monitor) enumerate() {
 	}
 }
 
-// read asks what a GPU is.
+// read reads a GPU's Info.
 func (m *Monitor) read(d Device) {
 	in, err := d.Info()
 	switch {
@@ -110,7 +110,7 @@ func (m *Monitor) read(d Device) {
 	}
 }
 
-// ids are the known GPUs, by their PCI address.
+// ids returns the known GPUs, by PCI address.
 func (m *Monitor) ids() (out []string) {
 	for id := range m.known {
 		out = append(out, id)
@@ -119,7 +119,7 @@ func (m *Monitor) ids() (out []string) {
 	return out
 }
 
-// lookAt asks one GPU how it is, what it does and who uses it.
+// lookAt reads the health, samples and processes of one GPU.
 func (m *Monitor) lookAt(uuid string, policy *pb.GpuPolicy) []*pb.DeviceSample {
 	d := m.open[uuid]
 	if d == nil && m.silent {
@@ -174,14 +174,14 @@ func (m *Monitor) seeProcesses(uuid string, procs []Process, policy *pb.GpuPolic
 	}
 }
 
-// kept is what the state file holds.
+// kept is the content of the state file.
 type kept struct {
 	BootID     string               `json:"boot_id"`
 	Known      map[string]Info      `json:"known"`
 	Conditions map[string]Condition `json:"conditions"`
 }
 
-// load takes over what an earlier daemon of this boot kept. A file that cannot be read is no reason to offer nothing.
+// load reads the state that an earlier daemon kept in this boot. An unreadable file must not keep GPUs from being offered.
 func (m *Monitor) load() {
 	if m.o.State == "" {
 		return
@@ -209,7 +209,7 @@ func (m *Monitor) load() {
 	}
 }
 
-// save writes what the next daemon has to know, when that has changed.
+// save stores the state for the next daemon if it has changed.
 func (m *Monitor) save() {
 	if m.o.State == "" || m.o.Source == nil {
 		return
@@ -231,7 +231,7 @@ func (m *Monitor) save() {
 	}
 }
 
-// idleAtLeast says whether an instance has been idle for so long.
+// idleAtLeast reports whether an instance has been idle for so long.
 func (m *Monitor) idleAtLeast(uuid string, d time.Duration) bool {
 	since, ok := m.idleSince[uuid]
 	if !ok {

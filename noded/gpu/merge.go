@@ -11,29 +11,29 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Found is what Merge works on.
+// Found is the input of Merge.
 type Found struct {
 	GPUs     []Info
-	Driver   bool   // there is a driver: what it does not see is not there
-	NoDriver string // else why not, in words; may be empty
+	Driver   bool   // there is a driver: a GPU that it does not see does not exist
+	NoDriver string // else why not; may be empty
 	Topology hw.Topology
-	// Stat looks at a device file.
+	// Stat reads the properties of a device file.
 	Stat func(path string) (File, error)
 }
 
-// File is what there is to know of a device file.
+// File holds the properties of a device file.
 type File struct {
 	Device bool // a character or block device
 	Minor  int
 }
 
-// Merge puts together what gres.conf declares and what the driver sees (gres.conf(5)).
+// Merge combines the declarations of gres.conf with the GPUs that the driver sees (gres.conf(5)).
 //
-// Without a line about GPUs all that the driver sees are the node's. A line with File is about the GPU of that file; one without
-// takes as many as its Count of those whose model its Type names. What the two sides do not agree about is said, in words, and
-// costs the difference: GPUs that the driver sees and no line names are not offered, those that a line names and the driver does
-// not see, or sees as something else, are listed with a fault. Devices of other names are what their lines say; one whose file is
-// missing has a fault. Count alone, without files, makes no devices: it is the controller's to count.
+// Without a line about GPUs, all that the driver sees belong to the node. A line with File means the GPU of that file; one
+// without takes as many as its Count among the GPUs that match its Type. Where the two sides differ, a message says so and GPUs
+// are withheld: those that the driver sees and no line names are not offered; those that a line names and the driver does not
+// see, or sees as another type, are listed with a fault. Devices of other names are taken from their lines; one whose file is
+// missing has a fault. Count alone, without files, makes no devices: the controller counts it.
 func Merge(lines []*pb.GresConf, f Found) *pb.DeviceReport {
 	m := &merger{f: f, seen: Inventory(f.GPUs, f.Topology), taken: map[string]bool{}, next: map[string]uint32{}}
 	gpus, shares, others := m.sort(lines)
@@ -65,7 +65,7 @@ type merger struct {
 	taken  map[string]bool
 	gpus   []*pb.Device
 	others []*pb.Device
-	next   map[string]uint32 // index, by name of others
+	next   map[string]uint32 // next index, by name of other devices
 	said   []string
 }
 
@@ -75,7 +75,7 @@ func (m *merger) say(format string, args ...any) {
 	}
 }
 
-// detects says whether the GPUs that the driver sees are looked for: the last AutoDetect counts, and nvml is the default.
+// detects reports whether to look for the driver's GPUs: the last AutoDetect counts, and nvml is the default.
 func detects(lines []*pb.GresConf) bool {
 	on := true
 	for _, l := range lines {
@@ -86,7 +86,7 @@ func detects(lines []*pb.GresConf) bool {
 	return on
 }
 
-// sort tells the kinds of lines apart.
+// sort separates the kinds of lines.
 func (m *merger) sort(lines []*pb.GresConf) (gpus, shares, others []*pb.GresConf) {
 	m.detect = detects(lines)
 	for _, l := range lines {
@@ -108,7 +108,7 @@ func (m *merger) sort(lines []*pb.GresConf) (gpus, shares, others []*pb.GresConf
 	return gpus, shares, others
 }
 
-// gpuLine takes the GPUs that one line is about.
+// gpuLine takes the GPUs of one line.
 func (m *merger) gpuLine(l *pb.GresConf) {
 	switch {
 	case l.MultipleFiles && len(l.Files) > 0:
@@ -122,10 +122,10 @@ func (m *merger) gpuLine(l *pb.GresConf) {
 	}
 }
 
-// nvidiaFile is a file of which NVIDIA's driver knows the GPU, if there is one.
+// nvidiaFile matches files whose GPU NVIDIA's driver knows, if it exists.
 var nvidiaFile = regexp.MustCompile(`/nvidia\d+$`)
 
-// gpuFile takes the GPU that has these files.
+// gpuFile takes the GPU with these files.
 func (m *merger) gpuFile(l *pb.GresConf, files []string) {
 	for _, d := range m.seen {
 		if !sameFiles(d, files) {
@@ -160,7 +160,7 @@ func (m *merger) gpuFile(l *pb.GresConf, files []string) {
 	m.gpus = append(m.gpus, d)
 }
 
-// sameFiles says whether a device is that of the files: its own one, or all of an instance's.
+// sameFiles reports whether the files are a device's: its own one, or all of an instance's.
 func sameFiles(d *pb.Device, files []string) bool {
 	if len(files) == 1 {
 		return d.Parent == "" && slices.Contains(d.Files, files[0])
@@ -173,7 +173,7 @@ func sameFiles(d *pb.Device, files []string) bool {
 	return len(files) == len(d.Files)
 }
 
-// isType says whether a type that a line gives is about a device.
+// isType reports whether a line's type matches a device.
 func (m *merger) isType(typ string, d *pb.Device) bool {
 	if d.Parent == "" {
 		return typ == d.Type || TypeMatches(typ, d.Model)
@@ -191,7 +191,7 @@ func article(typ string) string {
 	return "a " + typ
 }
 
-// with is a device as a line has it: what the line says of it counts.
+// with returns a device as its line describes it: the line takes precedence.
 func with(d *pb.Device, l *pb.GresConf) *pb.Device {
 	c := clone(d)
 	c.Declared = l.Place
@@ -205,7 +205,7 @@ func with(d *pb.Device, l *pb.GresConf) *pb.Device {
 	return c
 }
 
-// gpuCount takes as many GPUs as a line without files says.
+// gpuCount takes the GPUs of a line without files.
 func (m *merger) gpuCount(l *pb.GresConf) {
 	if !m.f.Driver || !m.detect || slices.Contains(l.Flags, "CountOnly") {
 		if m.detect && m.f.NoDriver != "" {
@@ -215,7 +215,7 @@ func (m *merger) gpuCount(l *pb.GresConf) {
 	}
 	var fit []*pb.Device
 	for _, d := range m.seen {
-		// A GPU that is cut into instances is counted by them, when the line means those.
+		// A GPU with instances is counted by them, if the line means those.
 		if !m.taken[d.Id] && (l.Type == "" && d.Parent == "" || l.Type != "" && m.isType(l.Type, d)) {
 			fit = append(fit, d)
 		}
@@ -236,7 +236,7 @@ func counted(n uint64, typ string) string {
 	return fmt.Sprintf("%d of type %s", n, typ)
 }
 
-// summary is what the driver sees: "8 a100, 1 titan_v", or "no GPU".
+// summary describes what the driver sees: "8 a100, 1 titan_v", or "no GPU".
 func (m *merger) summary() string {
 	var order []string
 	n := map[string]int{}
@@ -252,7 +252,7 @@ func (m *merger) summary() string {
 	return cmp.Or(strings.Join(order, ", "), "no GPU")
 }
 
-// take puts a device that the driver sees among the node's.
+// take adds a device that the driver sees to the node's.
 func (m *merger) take(d *pb.Device, typ, fault string) {
 	m.taken[d.Id] = true
 	c := clone(d)
@@ -260,7 +260,7 @@ func (m *merger) take(d *pb.Device, typ, fault string) {
 	m.gpus = append(m.gpus, c)
 }
 
-// rest looks at what the driver sees and no line has taken: instances come with their GPU, other GPUs are said and left out.
+// rest handles devices that no line has taken: instances come with their GPU, other GPUs are reported and left out.
 func (m *merger) rest(lines []*pb.GresConf) {
 	var left []string
 	for _, d := range m.seen {
@@ -277,13 +277,13 @@ func (m *merger) rest(lines []*pb.GresConf) {
 	}
 }
 
-// cutInto says whether instances of a GPU are among the node's devices.
+// cutInto reports whether instances of a GPU are among the node's devices.
 func (m *merger) cutInto(d *pb.Device) bool {
 	return slices.ContainsFunc(m.gpus, func(g *pb.Device) bool { return g.Parent == d.Id })
 }
 
-// number gives the GPUs their indexes: by PCI address, those that are only declared behind, instances after all of them. Links
-// are put in the same order.
+// number assigns the indexes: GPUs by PCI address, then those that are only declared, then all instances. Links are put in the
+// same order.
 func (m *merger) number() {
 	slices.SortStableFunc(m.gpus, func(a, b *pb.Device) int {
 		return cmp.Or(cmp.Compare(len(a.Parent), len(b.Parent)), -cmp.Compare(min(1, len(a.Pci)), min(1, len(b.Pci))),
@@ -312,12 +312,12 @@ func (m *merger) number() {
 	}
 }
 
-// ownLinks says whether the links of a device are still those that the driver gave.
+// ownLinks reports whether a device's links are still those from the driver.
 func (m *merger) ownLinks(d *pb.Device) bool {
 	return slices.ContainsFunc(m.seen, func(s *pb.Device) bool { return s.Id == d.Id && slices.Equal(s.Links, d.Links) })
 }
 
-// project puts links to all GPUs into the order of those that are the node's.
+// project reduces links to the GPUs of the node, in their order.
 func project(links []uint32, gpus []*pb.Device, was map[string]uint32) []uint32 {
 	if links == nil || len(gpus) < 2 {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// StatFile looks at a device file of this machine.
+// StatFile reads the properties of a device file of this machine.
 func StatFile(path string) (File, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -23,7 +23,7 @@ func StatFile(path string) (File, error) {
 	return File{Device: kind == unix.S_IFCHR || kind == unix.S_IFBLK, Minor: int(unix.Minor(st.Rdev))}, nil
 }
 
-// declared is a device that a line declares by its files, and the driver knows nothing of.
+// declared returns a device that a line declares by its files and the driver does not know.
 func (m *merger) declared(l *pb.GresConf, files []string) *pb.Device {
 	d := &pb.Device{Name: l.Name, Type: l.Type, Id: files[0], Files: files, Minor: NA, Numa: NA, Cores: l.Cores, Declared: l.Place}
 	if len(files) == 1 && len(l.Files) == 1 {
@@ -53,7 +53,7 @@ func why(err error) string {
 	return "cannot be looked at: " + err.Error()
 }
 
-// fileLine takes the devices of a name other than gpu.
+// fileLine takes the devices of a line with a name other than gpu.
 func (m *merger) fileLine(l *pb.GresConf) {
 	if len(l.Files) == 0 {
 		return
@@ -79,8 +79,8 @@ func (m *merger) fileLine(l *pb.GresConf) {
 	}
 }
 
-// shareLine lets GPUs be shared: those of the line's files, else all that are not cut into instances. A count for several GPUs
-// is spread over them, of shards by their memory, of mps evenly; shards without a count are one for each GiB.
+// shareLine makes GPUs shareable: those of the line's files, else all without instances. A count for several GPUs is divided
+// among them: shards by memory, mps evenly. Shards without a count are one for each GiB.
 func (m *merger) shareLine(l *pb.GresConf) {
 	var on []*pb.Device
 	for _, d := range m.gpus {
@@ -110,7 +110,7 @@ func (m *merger) shareLine(l *pb.GresConf) {
 	}
 }
 
-// weight of a GPU when shares are spread: GiB of memory for shards.
+// weight is a GPU's weight when shares are divided: GiB of memory for shards.
 func weight(d *pb.Device, name string) uint64 {
 	if name != "shard" {
 		return 1
@@ -118,7 +118,7 @@ func weight(d *pb.Device, name string) uint64 {
 	return cmp.Or((d.MemoryMib+512)/1024, 1)
 }
 
-// spreadOver divides a count by weights, exactly: the largest remainders are rounded up, of equal ones the first.
+// spreadOver divides a count by weights, exactly: the largest remainders are rounded up, among equal ones the first.
 func spreadOver(count uint64, weights []uint64) []uint64 {
 	var sum uint64
 	for _, w := range weights {

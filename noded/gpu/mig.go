@@ -10,10 +10,10 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// mergeAfter is how long an instance that was made on demand may lie idle before it is merged back.
+// mergeAfter is how long an instance made on demand may be idle before it is destroyed.
 const mergeAfter = time.Minute
 
-// Hold notes what a step has been given, so that none of it is cut or merged. Holding again adds.
+// Hold notes the devices of a step, so that none of them is divided or destroyed. Holding again adds devices.
 func (m *Monitor) Hold(step string, ids []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -24,14 +24,14 @@ func (m *Monitor) Hold(step string, ids []string) {
 	}
 }
 
-// Release lets go of what a step held.
+// Release releases the devices of a step.
 func (m *Monitor) Release(step string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.held, step)
 }
 
-// holder gives a step, other than the one named, that holds a GPU or an instance.
+// holder returns a step, other than the one named, that holds a GPU or an instance.
 func (m *Monitor) holder(uuid, but string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -43,9 +43,9 @@ func (m *Monitor) holder(uuid, but string) string {
 	return ""
 }
 
-// EnsureInstance gives the instance of a profile ("3g.20gb", or a type that ends so) at a memory slice of a GPU, made now if it
-// is not there, and holds it for a step. Idle instances in its way are merged back first, when the node's GPUs are cut on demand
-// (GpuPolicy.dynamic_mig). It may be asked for again at any time: what exists is read from the driver.
+// EnsureInstance returns the instance of a profile ("3g.20gb", or a type that ends so) at a memory slice of a GPU, creates it if
+// necessary, and holds it for a step. If the node's GPUs are divided on demand (GpuPolicy.dynamic_mig), idle instances in its way
+// are destroyed first. It may be called again at any time: the driver knows which instances exist.
 func (m *Monitor) EnsureInstance(step, parent, profile string, start uint32) (*pb.Device, error) {
 	m.work.Lock()
 	defer m.work.Unlock()
@@ -75,7 +75,7 @@ func (m *Monitor) EnsureInstance(step, parent, profile string, start uint32) (*p
 	if err := m.clear(d, step, func(i Instance) bool { return i.Start < start+p.Size && start < i.Start+max(1, i.Size) }); err != nil {
 		return nil, err
 	}
-	if err = d.CreateInstance(p, start); err != nil { // compute slices may be taken by idle instances elsewhere
+	if err = d.CreateInstance(p, start); err != nil { // idle instances elsewhere may occupy compute slices
 		if cerr := m.clear(d, step, func(Instance) bool { return true }); cerr == nil {
 			err = d.CreateInstance(p, start)
 		}
@@ -94,8 +94,8 @@ func (m *Monitor) EnsureInstance(step, parent, profile string, start uint32) (*p
 	return m.hold(step, i.UUID)
 }
 
-// EnsureWhole gives a GPU undivided and holds it for a step. Of a GPU whose MIG mode is on, idle instances are merged back and
-// the mode is switched off; where that needs a reset, the instance that takes all of it is given instead.
+// EnsureWhole returns an undivided GPU and holds it for a step. If its MIG mode is on, idle instances are destroyed and the mode
+// is switched off; if that needs a reset, the instance that takes the whole GPU is returned instead.
 func (m *Monitor) EnsureWhole(step, gpu string) (*pb.Device, error) {
 	m.work.Lock()
 	defer m.work.Unlock()
@@ -111,7 +111,8 @@ func (m *Monitor) EnsureWhole(step, gpu string) (*pb.Device, error) {
 	if whole == nil {
 		return nil, fmt.Errorf("cannot give all of GPU %s: its MIG mode is %s and it tells no profile", in.PCI, in.MIG)
 	}
-	// CUDA takes one instance of a process, or GPUs: where the mode can be switched off a whole GPU is none.
+	// A CUDA process uses either one instance or GPUs, so an instance is no substitute for a whole GPU if the mode can be
+	// switched off.
 	if i := instanceAt(in, whole.Name, 0); i != nil && (!in.NoReset || m.mayCut(in, step) != nil) {
 		return m.hold(step, i.UUID)
 	}
@@ -136,7 +137,7 @@ func (m *Monitor) EnsureWhole(step, gpu string) (*pb.Device, error) {
 	return m.hold(step, id)
 }
 
-// hold gives a device of the report and keeps it for a step.
+// hold returns a device of the report and holds it for a step.
 func (m *Monitor) hold(step, uuid string) (*pb.Device, error) {
 	if other := m.holder(uuid, step); other != "" && m.exclusive(uuid) {
 		return nil, fmt.Errorf("cannot give %s: step %s has it", uuid, other)
@@ -150,12 +151,12 @@ func (m *Monitor) hold(step, uuid string) (*pb.Device, error) {
 	return nil, fmt.Errorf("cannot give %s: gres.conf does not offer it", uuid)
 }
 
-// exclusive says whether a device has one owner at a time.
+// exclusive reports whether a device has one owner at a time.
 func (m *Monitor) exclusive(uuid string) bool {
 	return !slices.ContainsFunc(m.Report().Devices, func(d *pb.Device) bool { return d.Id == uuid && d.Shares > 0 })
 }
 
-// fresh reads a GPU anew and gives it.
+// fresh reads a GPU again and returns it.
 func (m *Monitor) fresh(uuid string) (Device, error) {
 	if m.o.Source == nil {
 		return nil, errors.New("there is no GPU driver on this node")
@@ -171,7 +172,7 @@ func (m *Monitor) fresh(uuid string) (Device, error) {
 	return d, nil
 }
 
-// mayCut says why a GPU must not be cut differently.
+// mayCut returns why a GPU must not be divided differently.
 func (m *Monitor) mayCut(in Info, step string) error {
 	_, policy := m.settings()
 	if !policy.GetDynamicMig() {
@@ -205,7 +206,7 @@ func (m *Monitor) switchOn(d Device, in Info) error {
 	return nil
 }
 
-// clear merges idle instances back, those that which picks. One that is held is an error.
+// clear destroys the idle instances that which selects. One that is held is an error.
 func (m *Monitor) clear(d Device, step string, which func(Instance) bool) error {
 	for _, i := range m.known[d.UUID()].Instances {
 		if !which(i) {
@@ -224,8 +225,8 @@ func (m *Monitor) clear(d Device, step string, which func(Instance) bool) error 
 	return nil
 }
 
-// merge merges back what no step holds and has been idle for a while. Nodes whose GPUs are not cut on demand keep what their
-// administrator made.
+// merge destroys instances that no step holds and that have been idle for a while. On nodes whose GPUs are not divided on demand,
+// the administrator's instances stay.
 func (m *Monitor) merge(policy *pb.GpuPolicy) {
 	if !policy.GetDynamicMig() {
 		return
@@ -258,7 +259,7 @@ func (m *Monitor) merge(policy *pb.GpuPolicy) {
 	}
 }
 
-// profileNamed finds a profile by its name, or by a type that ends with it ("a100_3g.20gb").
+// profileNamed finds a profile by its name, or by a type that ends in it ("a100_3g.20gb").
 func profileNamed(list []*pb.MigProfile, name string) *pb.MigProfile {
 	for _, p := range list {
 		if name == p.Name || strings.HasSuffix(name, "_"+p.Name) {
@@ -279,7 +280,7 @@ func profileNames(list []*pb.MigProfile) string {
 	return strings.Join(out, ", ")
 }
 
-// largest is the profile that takes all of a GPU.
+// largest returns the profile that takes a whole GPU.
 func largest(list []*pb.MigProfile) (best *pb.MigProfile) {
 	for _, p := range list {
 		if slices.Contains(p.Starts, 0) && (best == nil || p.Slices > best.Slices) {

@@ -15,31 +15,31 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// How often a Monitor looks.
+// Timing of a Monitor.
 const (
 	defaultSample = 10 * time.Second
-	refreshAfter  = time.Minute            // what GPUs are is asked again: somebody may have reconfigured one
-	earlyAfter    = time.Second            // from the begin of a step to its second sample, where no look comes before
-	endWait       = 2 * time.Second        // bounds how long the end of a step waits for its last sample
-	hangAfter     = time.Minute            // a driver that has not answered for so long does not
-	eventWait     = 500 * time.Millisecond // bounds how long the end of the daemon waits for a driver
+	refreshAfter  = time.Minute            // Info is read again: somebody may have reconfigured a GPU
+	earlyAfter    = time.Second            // from the start of a step to its second sample, if no look comes before
+	endWait       = 2 * time.Second        // limit of the wait for a step's last sample
+	hangAfter     = time.Minute            // a driver that is silent for so long hangs
+	eventWait     = 500 * time.Millisecond // limit of the wait for a driver when the daemon stops
 )
 
 // Options of a Monitor.
 type Options struct {
 	Source Source // nil: no driver
-	// NoDriver is why there is no Source, in words; empty: nobody looked for one.
+	// NoDriver is why there is no Source; empty: nobody looked for one.
 	NoDriver string
 	Topology hw.Topology
 	// Gres and Policy are the settings until Configure.
 	Gres   []*pb.GresConf
 	Policy *pb.GpuPolicy
-	// Unsettled: nobody has said yet what gres.conf says. Until Configure what is found is reported as not to be given out.
+	// Unsettled means that gres.conf is unknown. Until Configure, devices are reported as not available.
 	Unsettled bool
-	// Processes tell foreign ones from those of jobs; nil: none is foreign.
+	// Processes distinguish foreign processes from those of jobs; nil: none is foreign.
 	Processes Processes
-	// State is a file that keeps what was found wrong, and which GPUs there were, over a restart of the daemon; empty: none.
-	// BootID is that of this boot: what an earlier one kept is forgotten.
+	// State is a file that keeps faults and the known GPUs over a restart of the daemon; empty: none. BootID is that of this
+	// boot: state of an earlier boot is discarded.
 	State, BootID string
 	Log           *slog.Logger
 	Now           func() time.Time
@@ -51,35 +51,35 @@ type Monitor struct {
 	o        Options
 	changed  chan struct{}
 	sampled  chan struct{}
-	wake     chan struct{} // look now, everything anew
-	poked    chan struct{} // a step begins
+	wake     chan struct{} // look now, at everything
+	poked    chan struct{} // a step starts
 	ending   chan ending
 	recorder *Recorder
-	said     map[string]bool // what has been logged; of work
+	said     map[string]bool // what was logged; guarded by work
 
-	work       sync.Mutex // one at a time talks to the driver; it guards what follows
+	work       sync.Mutex // serialises access to the driver; guards the following fields
 	open       map[string]Device
-	known      map[string]Info // all GPUs that were there since the boot
+	known      map[string]Info // all GPUs seen since the boot
 	silent     bool            // the driver itself does not answer
-	readAt     time.Time       // when known was read anew
+	readAt     time.Time       // when Info was last read
 	conditions map[string]Condition
 	foreigners map[string]string // by UUID of a GPU or an instance
-	remarks    map[string]string // what is no fault, by UUID
+	remarks    map[string]string // notes that are not faults, by UUID
 	idleSince  map[string]time.Time
 
-	mu      sync.Mutex // of what follows; taken after work, never before
+	mu      sync.Mutex // guards the following fields; taken after work, never before
 	gres    []*pb.GresConf
 	policy  *pb.GpuPolicy
 	settled bool
 	report  *pb.DeviceReport
 	spare   []*pb.Device
 	samples []*pb.DeviceSample
-	held    map[string][]string // by step: the UUIDs of what it was given
-	asked   string              // the GPU that the driver is being asked of; empty: none
+	held    map[string][]string // by step: the UUIDs of its devices
+	asked   string              // the GPU that the driver is being asked about; empty: none
 	askedAt time.Time
 }
 
-// NewMonitor looks once. What it finds is Report's; Run goes on looking.
+// NewMonitor looks once and fills Report; Run continues to look.
 func NewMonitor(o Options) *Monitor {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -104,7 +104,7 @@ func NewMonitor(o Options) *Monitor {
 	return m
 }
 
-// NoDriver is why nobody looks for GPUs here, in words; empty: there is a driver to look with.
+// NoDriver returns why nobody looks for GPUs here; empty: there is a driver.
 func (m *Monitor) NoDriver() string {
 	if m.o.Source != nil {
 		return ""
@@ -112,7 +112,7 @@ func (m *Monitor) NoDriver() string {
 	return cmp.Or(m.o.NoDriver, "its daemon was told not to look for any (--gpus none)")
 }
 
-// Driver is the driver's version; empty: there is none.
+// Driver returns the driver's version; empty: none.
 func (m *Monitor) Driver() string {
 	if m.o.Source == nil {
 		return ""
@@ -120,7 +120,7 @@ func (m *Monitor) Driver() string {
 	return m.o.Source.Driver()
 }
 
-// Control are the files that every job with a GPU opens beside those of its devices.
+// Control returns the files that every job with a GPU opens beside those of its devices.
 func (m *Monitor) Control() []string {
 	if m.o.Source == nil {
 		return nil
@@ -128,10 +128,10 @@ func (m *Monitor) Control() []string {
 	return m.o.Source.Control()
 }
 
-// Recorder knows what steps use of the devices that are sampled here.
+// Recorder returns the recorder of the steps' device use.
 func (m *Monitor) Recorder() *Recorder { return m.recorder }
 
-// Configure takes over what the controller says of gres.conf and how GPUs are to be watched.
+// Configure applies the controller's settings: gres.conf and the policy for GPUs.
 func (m *Monitor) Configure(gres []*pb.GresConf, policy *pb.GpuPolicy) {
 	m.mu.Lock()
 	m.gres, m.policy, m.settled = gres, policy, true
@@ -139,43 +139,43 @@ func (m *Monitor) Configure(gres []*pb.GresConf, policy *pb.GpuPolicy) {
 	signal(m.wake)
 }
 
-// Report is the complete list of the node's devices; the caller must not change it.
+// Report returns the complete list of the node's devices; the caller must not change it.
 func (m *Monitor) Report() *pb.DeviceReport {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.report
 }
 
-// Spare are the GPUs that the driver sees and gres.conf does not offer: no job may open them.
+// Spare returns the GPUs that the driver sees and gres.conf does not offer: no job may open them.
 func (m *Monitor) Spare() []*pb.Device {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.spare
 }
 
-// Changed is sent to when Report has changed.
+// Changed signals that Report has changed.
 func (m *Monitor) Changed() <-chan struct{} { return m.changed }
 
-// Sampled is sent to when Samples has changed.
+// Sampled signals that Samples has changed.
 func (m *Monitor) Sampled() <-chan struct{} { return m.sampled }
 
-// Samples are what the devices did when they were last looked at; the caller must not change them.
+// Samples returns the last samples of the devices; the caller must not change them.
 func (m *Monitor) Samples() []*pb.DeviceSample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.samples
 }
 
-// Poke asks for samples out of turn: a step has begun to be recorded, and what it uses is counted from the first sample of its life.
+// Poke requests a sample out of turn: a step has started, and its use counts from its first sample.
 func (m *Monitor) Poke() { signal(m.poked) }
 
-// ending asks for the last sample of a step.
+// ending requests the last sample of a step.
 type ending struct {
 	key  string
 	done chan struct{}
 }
 
-// Last takes the sample with which a step ends, which the recorder knows by key. It returns without one when ctx ends or the driver does
+// Last takes the last sample of a step, which the recorder knows by key. It returns without one when ctx ends or the driver does
 // not answer.
 func (m *Monitor) Last(ctx context.Context, key string) {
 	if m.o.Source == nil {
@@ -201,7 +201,7 @@ func (m *Monitor) settings() ([]*pb.GresConf, *pb.GpuPolicy) {
 	return m.gres, m.policy
 }
 
-// Look reads the driver and the files anew, at once.
+// Look reads the driver and the files again, at once.
 func (m *Monitor) Look() {
 	m.work.Lock()
 	defer m.work.Unlock()
@@ -269,7 +269,7 @@ func (m *Monitor) every() time.Duration {
 	return defaultSample
 }
 
-// events takes in what the driver reports unasked.
+// events handles the driver's events.
 func (m *Monitor) events(ctx context.Context) {
 	for ctx.Err() == nil {
 		e, ok, err := m.o.Source.Wait(eventWait)
@@ -278,7 +278,7 @@ func (m *Monitor) events(ctx context.Context) {
 			m.o.Log.Info("this driver does not report GPU errors as events; ECC errors and lost GPUs are still noticed", "err", err)
 			return
 		case err != nil:
-			m.o.Log.Warn("cannot wait for errors of GPUs: trying again", "err", err)
+			m.o.Log.Warn("cannot wait for errors of GPUs: will keep trying", "err", err)
 			t := time.NewTimer(refreshAfter)
 			select {
 			case <-ctx.Done():
@@ -291,7 +291,7 @@ func (m *Monitor) events(ctx context.Context) {
 	}
 }
 
-// Happened takes in an event.
+// Happened handles an event.
 func (m *Monitor) Happened(e Event) {
 	_, policy := m.settings()
 	if e.XID != 0 && ignoresXID(policy, e.XID) {
@@ -316,10 +316,10 @@ func (m *Monitor) see(uuid string, o Observation, policy *pb.GpuPolicy) {
 		m.o.Log.Info("a GPU is healthy again", "gpu", uuid, "was", was.Fault)
 		return
 	}
-	m.o.Log.Error("a GPU has a fault and is taken out of the pool", "gpu", uuid, "fault", now.Fault)
+	m.o.Log.Error("a GPU has a fault: taking it out of the pool", "gpu", uuid, "fault", now.Fault)
 }
 
-// once logs a text that has not been logged yet.
+// once logs a text that was not logged before.
 func (m *Monitor) once(text string, args ...any) {
 	var key strings.Builder
 	key.WriteString(text)
@@ -336,7 +336,7 @@ func (m *Monitor) once(text string, args ...any) {
 	}
 }
 
-// build makes the report of what is known, and publishes it.
+// build makes the report from the known state, and publishes it.
 func (m *Monitor) build() {
 	m.mu.Lock()
 	gres, settled := m.gres, m.settled
@@ -355,7 +355,7 @@ func (m *Monitor) build() {
 		}
 		offered[d.Id] = true
 	}
-	// AutoDetect=off without any GPU leaves the machine's GPUs to whoever finds them.
+	// AutoDetect=off without any GPU leaves the machine's GPUs to anybody.
 	managed := detects(gres) || slices.ContainsFunc(r.Devices, func(d *pb.Device) bool { return d.Name == "gpu" })
 	var spare []*pb.Device
 	for _, d := range Inventory(infos, m.o.Topology) {
@@ -373,7 +373,7 @@ func (m *Monitor) build() {
 	}
 }
 
-// overlay puts a GPU's health and its foreign users on a device that is it, or an instance of it.
+// overlay adds a GPU's health and foreign users to a device that is this GPU, or an instance of it.
 func (m *Monitor) overlay(d *pb.Device, r *pb.DeviceReport) {
 	gpu := d.Id
 	if d.Parent != "" {

@@ -8,15 +8,15 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Recorder turns samples of devices into what each step has used of the devices that it holds. Monitor fills it; whoever reports
-// the use of steps begins and ends them. Its methods may be called from any goroutine.
+// Recorder computes each step's use of its devices from samples. Monitor feeds it; the owner of the steps begins and ends them.
+// Its methods may be called from any goroutine.
 //
-// Means are over the samples of the step's life that say something; a figure that no sample said is NA. Energy is the difference
-// of the device's counter, or, where it has none, power over the time between samples. A device is idle at a sample whose load
-// is 0; how long it has been is counted from the first such sample of the present row to the last.
+// Means are over the samples in the step's life that have the figure; a figure that no sample had is NA. Energy is the difference
+// of the device's counter or, without one, power times the time between samples. A device is idle at a sample with load 0; its
+// idle time runs from the first sample of the current idle series to the last.
 //
-// A load is that of the moments before its sample, so the one with which a step begins (First) counts for energy alone. The one with
-// which it ends (Last) finds its processes gone, so the memory of an earlier sample stays.
+// The load of a sample is that of the moments before it, so the first sample of a step (First) counts for energy alone. At the
+// last one (Last) its processes are gone, so the memory of an earlier sample stays.
 type Recorder struct {
 	mu    sync.Mutex
 	steps map[string]*stepUse
@@ -26,23 +26,23 @@ type stepUse struct {
 	devices []*deviceUse
 }
 
-// deviceUse sums up what samples said.
+// deviceUse sums up samples.
 type deviceUse struct {
-	use       *pb.DeviceUse // totals; UtilPercent is made from the sum
+	use       *pb.DeviceUse // totals; UtilPercent is computed from utilSum
 	utilSum   int64
 	utilCount int64
 	lastAtNS  int64
-	lastMJ    int64 // counter at the last sample; NA = not said
+	lastMJ    int64 // counter at the last sample; NA = unknown
 	lastMW    int64
-	idleNS    int64 // when the present row of idle samples began; 0 = it is not idle
+	idleNS    int64 // when the current idle series began; 0 = not idle
 	idleFor   time.Duration
 }
 
-// NewRecorder makes one without steps.
+// NewRecorder returns a Recorder without steps.
 func NewRecorder() *Recorder { return &Recorder{steps: map[string]*stepUse{}} }
 
-// Begin starts to record a step, by any key, with the devices it holds on this node. prior is what an earlier daemon recorded of
-// it, nil for a new step. A step that has begun already goes on.
+// Begin starts to record a step, by any key, with its devices on this node. prior is the record of an earlier daemon, nil for a
+// new step. A step that has begun already continues.
 func (r *Recorder) Begin(key string, devices []*pb.GresDevice, prior []*pb.DeviceUse) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +52,7 @@ func (r *Recorder) Begin(key string, devices []*pb.GresDevice, prior []*pb.Devic
 	s := &stepUse{}
 	for _, d := range devices {
 		if d.GetId() == "" || slices.ContainsFunc(s.devices, func(o *deviceUse) bool { return o.use.Id == d.Id }) {
-			continue // of no identity, or several shares of one
+			continue // without identity, or several shares of one
 		}
 		s.devices = append(s.devices, newDeviceUse(d, prior))
 	}
@@ -76,7 +76,7 @@ func newDeviceUse(d *pb.GresDevice, prior []*pb.DeviceUse) *deviceUse {
 	return u
 }
 
-// Add takes in samples, in the order of their time.
+// Add adds samples, in order of time.
 func (r *Recorder) Add(samples []*pb.DeviceSample) {
 	r.each(samples, func(_ string, d *deviceUse, s *pb.DeviceSample) {
 		d.load(s)
@@ -85,7 +85,7 @@ func (r *Recorder) Add(samples []*pb.DeviceSample) {
 	})
 }
 
-// First takes in the samples with which steps begin.
+// First adds the first samples of steps.
 func (r *Recorder) First(samples []*pb.DeviceSample) {
 	r.each(samples, func(_ string, d *deviceUse, s *pb.DeviceSample) {
 		if d.lastAtNS == 0 {
@@ -94,7 +94,7 @@ func (r *Recorder) First(samples []*pb.DeviceSample) {
 	})
 }
 
-// Last takes in the samples with which a step ends.
+// Last adds the last samples of a step.
 func (r *Recorder) Last(key string, samples []*pb.DeviceSample) {
 	r.each(samples, func(k string, d *deviceUse, s *pb.DeviceSample) {
 		if k != key {
@@ -108,7 +108,7 @@ func (r *Recorder) Last(key string, samples []*pb.DeviceSample) {
 	})
 }
 
-// each calls add for each device that a step has and a later sample is of.
+// each calls add for each device of a step with a later sample.
 func (r *Recorder) each(samples []*pb.DeviceSample, add func(key string, d *deviceUse, s *pb.DeviceSample)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +123,7 @@ func (r *Recorder) each(samples []*pb.DeviceSample, add func(key string, d *devi
 	}
 }
 
-// Fewer are the devices of steps that have fewer samples than n, or none since this daemon began.
+// Fewer returns the devices of steps with fewer samples than n, or none since this daemon started.
 func (r *Recorder) Fewer(n uint64) (ids []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,14 +150,14 @@ func (d *deviceUse) memory(s *pb.DeviceSample) {
 	d.use.MemoryMib, d.use.MaxMemoryMib = s.MemoryUsedMib, max(d.use.MaxMemoryMib, s.MemoryUsedMib)
 }
 
-// count ends the work on a sample.
+// count completes a sample.
 func (d *deviceUse) count(s *pb.DeviceSample) {
 	d.use.Samples++
 	d.energy(s)
 	d.lastAtNS, d.lastMJ, d.lastMW = s.AtNs, s.EnergyMj, s.PowerMw
 }
 
-// energy adds what was used since the last sample.
+// energy adds the energy since the last sample.
 func (d *deviceUse) energy(s *pb.DeviceSample) {
 	var more int64
 	switch {
@@ -167,7 +167,7 @@ func (d *deviceUse) energy(s *pb.DeviceSample) {
 		}
 	case s.EnergyMj >= 0 && d.lastMJ >= 0:
 		more = s.EnergyMj - d.lastMJ
-		if more < 0 { // the counter began anew
+		if more < 0 { // the counter was reset
 			more = s.EnergyMj
 		}
 	case s.PowerMw >= 0 && d.lastMW >= 0:
@@ -183,7 +183,7 @@ func (d *deviceUse) idle(s *pb.DeviceSample) {
 	case s.UtilPercent != 0:
 		d.idleNS, d.idleFor = 0, 0
 	case d.idleNS == 0:
-		d.idleNS = s.AtNs - int64(d.idleFor) // an earlier daemon's row goes on
+		d.idleNS = s.AtNs - int64(d.idleFor) // continues an earlier daemon's series
 	}
 	if d.idleNS != 0 {
 		d.idleFor = time.Duration(s.AtNs - d.idleNS)
@@ -201,7 +201,7 @@ func (d *deviceUse) total() *pb.DeviceUse {
 	return out
 }
 
-// Devices are those of a step, by their ids.
+// Devices returns the ids of a step's devices.
 func (r *Recorder) Devices(key string) (ids []string) {
 	for _, u := range r.Use(key) {
 		ids = append(ids, u.Id)
@@ -209,7 +209,7 @@ func (r *Recorder) Devices(key string) (ids []string) {
 	return ids
 }
 
-// Use is what a step has used so far, in the order of its devices; nil for a step that has not begun.
+// Use returns a step's use so far, in the order of its devices; nil for an unknown step.
 func (r *Recorder) Use(key string) (out []*pb.DeviceUse) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,7 +221,7 @@ func (r *Recorder) Use(key string) (out []*pb.DeviceUse) {
 	return out
 }
 
-// End is the last Use of a step, which is forgotten.
+// End returns the last Use of a step and forgets it.
 func (r *Recorder) End(key string) []*pb.DeviceUse {
 	out := r.Use(key)
 	r.mu.Lock()

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// maxFakes bounds the GPUs of one pretended machine.
+// maxFakes bounds the GPUs of one simulated machine.
 const maxFakes = 64
 
-// SpecItem is one kind of GPU of a pretended machine.
+// SpecItem is one kind of GPU of a simulated machine.
 type SpecItem struct {
 	Model string // key of models
 	Count int
-	MIG   bool // cut into instances: its MIG mode is on
+	MIG   bool // its MIG mode is on
 }
 
-// ParseSpec reads what sluice-noded --gpus takes: "a100:8", "titan_xp:1,titan_v:1", "h100:4:mig" (a mode that is on); "none" is no GPU.
+// ParseSpec parses sluice-noded --gpus: "a100:8", "titan_xp:1,titan_v:1", "h100:4:mig" (MIG mode on); "none" is no GPU.
 func ParseSpec(text string) ([]SpecItem, error) {
 	if text == "none" {
 		return nil, nil

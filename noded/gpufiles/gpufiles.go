@@ -1,13 +1,13 @@
-// Package gpufiles writes the files that tell exporters of GPU metrics which job uses a GPU:
+// Package gpufiles writes the files that tell GPU metric exporters which job uses a GPU:
 //
-//	<job map>/<ordinal>   the ids of its jobs, one a line: dcgm-exporter --hpc-job-mapping-dir; of a GPU that is cut up, the jobs
-//	                      of all its instances, and a file for each instance by its UUID
-//	<stat>/<ordinal>      "jobid uid" of its job: nvidia_gpu_prometheus_exporter, jobstats, ceems; <stat>/<UUID> of a MIG instance
+//	<job map>/<ordinal>   the ids of its jobs, one per line: dcgm-exporter --hpc-job-mapping-dir; for a GPU with MIG instances, the
+//	                      jobs of all instances, and a file for each instance by its UUID
+//	<stat>/<ordinal>      "jobid uid" of its job: nvidia_gpu_prometheus_exporter, jobstats, ceems; <stat>/<UUID> for a MIG instance
 //
-// Ordinals are NVML's, as nvidia-smi and DCGM number GPUs: places in the order of PCI addresses among all that the
-// driver sees, including those that gres.conf leaves out. A GPU that nobody uses has no file. A file is replaced as a
-// whole, so a reader sees the old one or the new one. The directories are brought up to date whenever the running jobs
-// change and when the node daemon starts, so a crash leaves nothing wrong for longer than it lasts.
+// Ordinals are NVML's, as in nvidia-smi and DCGM: places in the order of PCI addresses among all GPUs that the driver sees,
+// including those that gres.conf leaves out. An unused GPU has no file. Files are replaced as a whole, so a reader sees either
+// the old or the new one. The directories are updated whenever the running jobs change and when the node daemon starts, so that
+// stale files do not outlast a crash.
 package gpufiles
 
 import (
@@ -27,13 +27,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The usual folders.
+// The usual directories.
 const (
 	UsualJobMap = "/run/dcgm-job-map"
 	UsualStat   = "/run/gpustat"
 )
 
-// Dirs are the folders; empty: none.
+// Dirs are the directories; empty: none.
 type Dirs struct{ JobMap, Stat string }
 
 // Use is one job on this node.
@@ -42,15 +42,15 @@ type Use struct {
 	Devices  []*pb.GresDevice
 }
 
-// State is what the folders should say.
+// State is the intended content of the directories.
 type State struct {
 	Dirs    Dirs
-	Devices []*pb.Device // of the node
-	Spare   []*pb.Device // GPUs that are not offered: they count in ordinals
+	Devices []*pb.Device // the node's devices
+	Spare   []*pb.Device // GPUs that are not offered, but count in ordinals
 	Uses    []Use
 }
 
-// Files gives the content of each file by its name.
+// Files returns the content of each file by name.
 func (s State) Files() (jobMap, stat map[string]string) {
 	jobMap, stat = map[string]string{}, map[string]string{}
 	ordinals := ordinals(slices.Concat(s.Devices, s.Spare))
@@ -75,17 +75,17 @@ func (s State) Files() (jobMap, stat map[string]string) {
 	return jobMap, stat
 }
 
-// add leaves out a line that is there: a job can hold two instances of one GPU.
+// add skips a line that exists: a job can hold two instances of one GPU.
 func add(files map[string]string, name, line string) {
 	if !strings.HasSuffix(files[name], line) {
 		files[name] += line
 	}
 }
 
-// address tells one GPU from another; instances have that of their GPU.
+// address distinguishes GPUs; instances have that of their GPU.
 func address(d *pb.Device) string { return cmp.Or(d.GetPci(), d.GetParent(), d.GetId()) }
 
-// ordinals number the GPUs that the driver knows.
+// ordinals numbers the GPUs that the driver knows.
 func ordinals(devices []*pb.Device) map[string]string {
 	var all []string
 	for _, d := range devices {
@@ -101,13 +101,13 @@ func ordinals(devices []*pb.Device) map[string]string {
 	return out
 }
 
-// Write makes the folders agree with s.
+// Write makes the directories agree with s.
 func Write(s State) error {
 	jobMap, stat := s.Files()
 	return errors.Join(agree(s.Dirs.JobMap, jobMap), agree(s.Dirs.Stat, stat))
 }
 
-// agree touches nothing in dir but files with names of GPUs, and makes dir only when there is something to put into it.
+// agree touches only files named after GPUs in dir, and creates dir only if it needs a file.
 func agree(dir string, want map[string]string) error {
 	if dir == "" {
 		return nil
@@ -142,16 +142,16 @@ func agree(dir string, want map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// trusted refuses a folder that somebody else has made, or has put a link to in its place: files are written and removed there
-// with the daemon's rights.
+// trusted refuses a directory that somebody else has created or replaced by a link: files are written and removed there with the
+// daemon's rights.
 func trusted(dir string) error {
 	var link, st unix.Stat_t
 	if err := errors.Join(unix.Lstat(dir, &link), unix.Stat(dir, &st)); err != nil {
-		return fmt.Errorf("cannot look at %s: %w", dir, err)
+		return fmt.Errorf("cannot check %s: %w", dir, err)
 	}
 	for _, owner := range []uint32{link.Uid, st.Uid} {
 		if owner != 0 && owner != uint32(os.Geteuid()) {
-			return fmt.Errorf("%s belongs to uid %d: give it to root, or name another folder", dir, owner)
+			return fmt.Errorf("%s belongs to uid %d: give it to root, or name another directory", dir, owner)
 		}
 	}
 	return nil
@@ -172,14 +172,14 @@ func ours(name string) bool {
 	return err == nil || strings.HasPrefix(name, "GPU-") || strings.HasPrefix(name, "MIG-")
 }
 
-// temporary begins names that no reader takes for a GPU's.
+// temporary is a prefix that no reader takes for a GPU's name.
 const temporary = ".sluice-"
 
 func replace(dir, name, content string) error {
 	tmp := filepath.Join(dir, temporary+name)
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o644)
 	if err != nil {
-		return fmt.Errorf("cannot write about a GPU: %w", err)
+		return fmt.Errorf("cannot write the file of a GPU: %w", err)
 	}
 	_, err = f.WriteString(content)
 	err = errors.Join(err, f.Chmod(0o644), f.Close())
@@ -188,30 +188,30 @@ func replace(dir, name, content string) error {
 	}
 	if err != nil {
 		_ = os.Remove(tmp)
-		return fmt.Errorf("cannot write about a GPU: %w", err)
+		return fmt.Errorf("cannot write the file of a GPU: %w", err)
 	}
 	return nil
 }
 
-// Keeper writes in a goroutine of its own: a folder on a file server that does not answer holds up nobody else.
+// Keeper writes in a goroutine of its own: a directory on a hung file server blocks nobody else.
 type Keeper struct {
 	next chan State
 	log  *slog.Logger
 }
 
-// NewKeeper makes one; Run does the work.
+// NewKeeper returns a Keeper; Run does the work.
 func NewKeeper(log *slog.Logger) *Keeper { return &Keeper{next: make(chan State, 1), log: log} }
 
-// Show says what the folders should say from now on. It must not be called from two goroutines at once.
+// Show sets the intended content from now on. It must not be called from two goroutines at once.
 func (k *Keeper) Show(s State) {
 	select {
-	case <-k.next: // has not been written, and is old now
+	case <-k.next: // not written yet, and outdated now
 	default:
 	}
 	k.next <- s
 }
 
-// Run writes until ctx ends. Of folders that are not in use any more the files are removed.
+// Run writes until ctx ends. It removes the files of directories that are no longer in use.
 func (k *Keeper) Run(ctx context.Context) {
 	var last State
 	said := ""
@@ -229,7 +229,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			last = s
 			if err != nil && err.Error() != said {
 				said = err.Error()
-				k.log.Warn("the files for exporters of GPU metrics are not written", "err", err)
+				k.log.Warn("cannot write the files for GPU metric exporters", "err", err)
 			}
 		}
 	}

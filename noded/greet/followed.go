@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-hpc/sluice/internal/version"
 )
 
-// Followed is the highest generation of the controller's state that this host has followed. Its methods may be called on nil, which
-// follows every controller, and from any goroutine.
+// Followed is the highest generation of the controller's state that this host has followed. Its methods may be called on nil,
+// which follows every controller, and from any goroutine.
 type Followed struct {
 	host string
 	keep func(g version.Generation, refused string) error
@@ -21,13 +21,13 @@ type Followed struct {
 	refused string
 }
 
-// NewFollowed begins with what was kept. keep stores a higher generation, durably, before it returns; it is told as well why the
-// controller that answers is not followed, and with "" that it is again.
+// NewFollowed starts with the stored generation. keep stores a higher one durably before it returns. keep also receives the
+// reason why the controller that answers is not followed, and "" once it is followed again.
 func NewFollowed(host string, have version.Generation, keep func(g version.Generation, refused string) error) *Followed {
 	return &Followed{host: host, have: have, keep: keep}
 }
 
-// said is what a call says of it.
+// said returns the generation to send, or "".
 func (f *Followed) said() string {
 	if f == nil {
 		return ""
@@ -40,7 +40,7 @@ func (f *Followed) said() string {
 	return f.have.String()
 }
 
-// meet judges a controller by the header of its answer. A controller of another cluster is refused, if at all, for that.
+// meet checks a controller by the header of its answer. A controller of another cluster is refused for another reason, if at all.
 func (f *Followed) meet(head metadata.MD) error {
 	v := head.Get(version.GenerationKey)
 	if f == nil || len(v) == 0 {
@@ -62,7 +62,7 @@ func (f *Followed) meet(head metadata.MD) error {
 		return nil
 	}
 	if err := f.keep(g, ""); err != nil {
-		return status.Errorf(codes.Unavailable, "cannot follow the controller: cannot keep the generation of its state: %v", err)
+		return status.Errorf(codes.Unavailable, "cannot follow the controller: cannot store the generation of its state: %v", err)
 	}
 	f.have, f.refused = g, ""
 	return nil

@@ -1,7 +1,7 @@
-// Package greet is the handshake of a host's calls to the controller. The host states the build of its daemon, its
-// clock, and the generation of the state that it has followed, and learns the controller's build and generation. The
-// controller refuses builds and clocks that differ too much, and hosts that have followed a newer generation (ctld/rpc,
-// greet.go); this package refuses a controller whose build or state is too old.
+// Package greet is the handshake of a host's calls to the controller. The host sends the build of its daemon, its clock, and the
+// generation that it has followed, and receives the controller's build and generation. The controller refuses builds and clocks
+// that differ too much, and hosts that have followed a newer generation (ctld/rpc, greet.go). This package refuses a controller
+// whose build or state is too old.
 package greet
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-hpc/sluice/internal/version"
 )
 
-// Options are for the connection with the controller. signs, which may be nil, is told with each stream which authority signs certificates;
-// it must not wait. followed may be nil.
+// Options returns the dial options for the controller. signs (may be nil) is called for each stream with the CA that signs
+// certificates; it must not block. followed may be nil.
 func Options(followed *Followed, signs func(authority string)) []grpc.DialOption {
 	return as(version.Ours, followed, signs)
 }
@@ -49,7 +49,7 @@ func as(ours version.Build, followed *Followed, signs func(string)) []grpc.DialO
 	}
 }
 
-// greeting is what the host says.
+// greeting adds the host's side of the handshake.
 func greeting(ctx context.Context, ours version.Build, followed *Followed) context.Context {
 	ctx = metadata.AppendToOutgoingContext(ctx, version.Key, ours.String(), version.ClockKey, strconv.FormatInt(time.Now().UnixNano(), 10))
 	if said := followed.said(); said != "" {
@@ -58,7 +58,7 @@ func greeting(ctx context.Context, ours version.Build, followed *Followed) conte
 	return ctx
 }
 
-// judge looks at what the controller has said.
+// judge checks the controller's build.
 func judge(ours version.Build, head metadata.MD) error {
 	said := ""
 	if v := head.Get(version.Key); len(v) > 0 {
@@ -70,7 +70,7 @@ func judge(ours version.Build, head metadata.MD) error {
 	return nil
 }
 
-// stream judges the controller when its first message has come.
+// stream checks the controller when its first message arrives.
 type stream struct {
 	grpc.ClientStream
 	ours     version.Build
@@ -79,14 +79,14 @@ type stream struct {
 	judged   atomic.Bool
 }
 
-// RecvMsg is grpc.ClientStream's.
+// RecvMsg implements grpc.ClientStream.
 func (s *stream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	if s.judged.Swap(true) {
 		return err
 	}
 	head, herr := s.Header()
-	if herr == nil { // also with a refusal: this host knows better which of the two is old
+	if herr == nil { // even on a refusal: this host knows better which side is outdated
 		herr = s.followed.meet(head)
 	}
 	if herr != nil && status.Code(herr) == codes.FailedPrecondition || err == nil && herr != nil {

@@ -3,8 +3,8 @@
 // Records in <spool>/hooks survive a restart of the node daemon (the name is the step's, "12.1.4294967291"):
 //
 //	name.job      the job, for the epilog's environment (LaunchSpec without script and environment)
-//	name.pid      the process group of the running hook, and when it began: a hook that outlived a killed daemon is ended by the next
-//	              one, so that no two run at a time
+//	name.pid      the process group of the running hook, and when it began: the next daemon ends a hook that outlived a
+//	              killed one, so that no two run at a time
 //	name.epilog   the epilog has run; the content says why it failed
 package hook
 
@@ -27,25 +27,25 @@ import (
 
 // Runner runs hooks and keeps their records.
 type Runner struct {
-	// Allow says whether a program may be run; nil: any may.
+	// Allow checks whether a program may run; nil: any may.
 	Allow  func(path string) error
 	dir    string
 	log    *slog.Logger
 	serial atomic.Bool
-	turn   chan struct{} // of the prolog or epilog that runs, when one runs at a time
+	turn   chan struct{} // held by the running prolog or epilog if they run one at a time
 
 	mu   sync.Mutex
 	held map[string]bool // steps that may have records
 }
 
-// Serial has prologs and epilogs run one at a time (PrologFlags=Serial), from the next on.
+// Serial makes prologs and epilogs run one at a time (PrologFlags=Serial), from the next one on.
 func (r *Runner) Serial(on bool) { r.serial.Store(on) }
 
 // Open makes <spool>/hooks and ends every hook that an earlier daemon left running.
 func Open(spool string, log *slog.Logger) (*Runner, error) {
 	r := &Runner{dir: filepath.Join(spool, "hooks"), log: log, turn: make(chan struct{}, 1), held: map[string]bool{}}
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("cannot make the folder for prolog and epilog records: %w", err)
+		return nil, fmt.Errorf("cannot create the directory for prolog and epilog records: %w", err)
 	}
 	entries, err := os.ReadDir(r.dir)
 	if err != nil {
@@ -60,7 +60,7 @@ func Open(spool string, log *slog.Logger) (*Runner, error) {
 	return r, nil
 }
 
-// hold notes that a step gets a record. Most never do, and deleting what is not there costs as much as deleting what is.
+// hold notes that a step gets a record. Most never do, and deleting a missing file costs as much as deleting one.
 func (r *Runner) hold(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,8 +75,8 @@ func (r *Runner) Prolog(ctx context.Context, name, pattern string, env []string,
 	return r.run(ctx, "prolog", name, pattern, env, timeout)
 }
 
-// Epilog runs the epilog of a step, unless it has run already, and gives the words that say why it failed. An error means that
-// it was interrupted and has to run again.
+// Epilog runs the epilog of a step, unless it has run already, and returns the reason why it failed. An error means that it was
+// interrupted and must run again.
 func (r *Runner) Epilog(ctx context.Context, name, pattern string, env []string, timeout time.Duration) (failed string, err error) {
 	if b, err := os.ReadFile(r.path(name, "epilog")); err == nil {
 		return string(b), nil
@@ -95,7 +95,7 @@ func (r *Runner) Epilog(ctx context.Context, name, pattern string, env []string,
 	return failed, nil
 }
 
-// Remember keeps what an epilog needs to know of a job.
+// Remember stores the description of a job for its epilog.
 func (r *Runner) Remember(name string, l *pb.LaunchSpec) error {
 	r.hold(name)
 	b, err := proto.Marshal(l)
@@ -103,12 +103,12 @@ func (r *Runner) Remember(name string, l *pb.LaunchSpec) error {
 		err = program.Replace(r.path(name, "job"), b)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot keep the description of job %d for its epilog: %w", l.GetKey().GetJobId(), err)
+		return fmt.Errorf("cannot store the description of job %d for its epilog: %w", l.GetKey().GetJobId(), err)
 	}
 	return nil
 }
 
-// Recall gives what Remember kept, or nil.
+// Recall returns the description stored by Remember, or nil.
 func (r *Runner) Recall(name string) *pb.LaunchSpec {
 	b, err := os.ReadFile(r.path(name, "job"))
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *Runner) Forget(name string) {
 	}
 }
 
-// Names lists the steps with records, for the owner to forget those that are gone.
+// Names returns the steps with records, so that the owner can forget those that are gone.
 func (r *Runner) Names() []string {
 	entries, _ := os.ReadDir(r.dir)
 	var out []string
@@ -150,9 +150,9 @@ func (r *Runner) Names() []string {
 }
 
 // run executes every program that pattern matches (slurm.conf(5): "a glob pattern … may be used to run more than one program"),
-// in the order of their names, until one fails.
+// in order of their names, until one fails.
 func (r *Runner) run(ctx context.Context, what, name, pattern string, env []string, timeout time.Duration) error {
-	if r.serial.Load() { // its time begins when it is its turn
+	if r.serial.Load() { // its timeout starts with its turn
 		select {
 		case r.turn <- struct{}{}:
 			defer func() { <-r.turn }()
@@ -177,11 +177,11 @@ func (r *Runner) run(ctx context.Context, what, name, pattern string, env []stri
 	return nil
 }
 
-// match expands a pattern. A name without special characters is itself, so that a missing program is an error; a pattern that
-// matches nothing is an empty folder of programs, which is none.
+// match expands a pattern. A name without special characters stands for itself, so that a missing program is an error; a pattern
+// that matches nothing means that there are no programs.
 func match(pattern string) ([]string, error) {
 	if !filepath.IsAbs(pattern) {
-		return nil, errors.New("it has to be an absolute path")
+		return nil, errors.New("it must be an absolute path")
 	}
 	if !strings.ContainsAny(pattern, "*?[") {
 		return []string{pattern}, nil
@@ -203,7 +203,7 @@ func (r *Runner) one(ctx context.Context, name, path string, env []string) error
 	return err
 }
 
-// Check runs a program that belongs to no job, such as HealthCheckProgram; name is that of its record.
+// Check runs a program that belongs to no job, such as HealthCheckProgram; name is the name of its record.
 func (r *Runner) Check(ctx context.Context, name, path string, env []string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it ran longer than %v", timeout))
 	defer cancel()

@@ -1,14 +1,14 @@
-// Package hostconf stores the configuration that a host without files received last: checked, and unpacked where
-// programs can be run. ctld/hostconf is the other side.
+// Package hostconf stores the last configuration of a host without files of its own: verified, and unpacked where programs can be
+// run. ctld/hostconf is the other side.
 //
 //	store := hostconf.Store{Dir: spool + "/conf", Authority: pem}
 //	b, err := store.Load()         // the last good copy, for a start without controller
 //	b, err = store.Put(received)   // all of it or nothing
 //	cfg, err := b.Config()
 //
-// The directory has bundle.pb, which counts and is replaced by a rename, and for each bundle a directory with its files,
-// named by its hash. "current" leads to the one in force, so that a running job's TaskEpilog stays where it was.
-// Unpacked files are compared with bundle.pb at each start, and made again where they differ.
+// The directory has bundle.pb, which is authoritative and is replaced by a rename, and for each bundle a directory with its
+// files, named by its hash. "current" is a link to the one in force, so that a running job's TaskEpilog keeps its path. Unpacked
+// files are compared with bundle.pb at each start, and recreated where they differ.
 package hostconf
 
 import (
@@ -28,34 +28,34 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Bounds of what is taken from a controller. It keeps to less.
+// Limits of a bundle. The controller keeps well below them.
 const (
 	maxBundle = 7 << 20
 	maxFiles  = 4096
 	maxPath   = 1024
 )
 
-// Bundle is one configuration. It is not changed.
+// Bundle is one configuration. It is immutable.
 type Bundle struct {
 	Hash string
-	Path string // of slurm.conf, on the controller's host
-	// Dir is where its files are, as running jobs may be told.
+	Path string // path of slurm.conf on the controller's host
+	// Dir is the directory of its files, as running jobs may know it.
 	Dir   string
 	files map[string]*pb.ConfigurationFile // by the path on the controller's host
 	names map[string]*pb.ConfigurationFile // by the name here
 }
 
-// open reads a bundle and checks all that can be checked of it.
+// open decodes a bundle and checks everything that can be checked of it.
 func open(bundle []byte, dir string) (*Bundle, error) {
 	if len(bundle) > maxBundle {
-		return nil, fmt.Errorf("the configuration has %d bytes, at most %d are taken", len(bundle), maxBundle)
+		return nil, fmt.Errorf("the configuration has %d bytes, more than the limit of %d", len(bundle), maxBundle)
 	}
 	m := &pb.ConfigurationBundle{}
 	if err := proto.Unmarshal(bundle, m); err != nil {
 		return nil, fmt.Errorf("cannot read the configuration: %w", err)
 	}
 	if len(m.Files) > maxFiles {
-		return nil, fmt.Errorf("the configuration has %d files, at most %d are taken", len(m.Files), maxFiles)
+		return nil, fmt.Errorf("the configuration has %d files, more than the limit of %d", len(m.Files), maxFiles)
 	}
 	b := &Bundle{Hash: Hash(bundle), Path: m.Path, Dir: filepath.Join(dir, current),
 		files: map[string]*pb.ConfigurationFile{}, names: map[string]*pb.ConfigurationFile{}}
@@ -65,12 +65,12 @@ func open(bundle []byte, dir string) (*Bundle, error) {
 		}
 	}
 	if b.files[b.Path] == nil {
-		return nil, fmt.Errorf("the configuration does not have its slurm.conf, %s", b.Path)
+		return nil, fmt.Errorf("the configuration lacks its slurm.conf, %s", b.Path)
 	}
-	for name := range b.names { // a file where another one has a folder could not be unpacked
+	for name := range b.names { // a file and a directory with the same name could not be unpacked
 		for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
 			if b.names[dir] != nil {
-				return nil, fmt.Errorf("the configuration has %s both as a file and as a folder", dir)
+				return nil, fmt.Errorf("the configuration has %s both as a file and as a directory", dir)
 			}
 		}
 	}
@@ -87,21 +87,21 @@ func (b *Bundle) add(f *pb.ConfigurationFile) error {
 	sum := sha256.Sum256(f.Data)
 	switch {
 	case !filepath.IsLocal(f.Name), filepath.Clean(f.Name) != f.Name, f.Name == ".", len(f.Name) > maxPath, strings.ContainsRune(f.Name, 0):
-		return fmt.Errorf("the configuration has a file of the name %.100q, which is none below its folder", f.Name)
+		return fmt.Errorf("the configuration has a file named %.100q, which is not below its directory", f.Name)
 	case !filepath.IsAbs(f.Path) || len(f.Path) > maxPath:
-		return fmt.Errorf("the configuration has a file at %.100q, which is no absolute path", f.Path)
+		return fmt.Errorf("the configuration has a file at %.100q, which is not an absolute path", f.Path)
 	case b.files[f.Path] != nil || b.names[f.Name] != nil:
 		return fmt.Errorf("the configuration has the file %s twice", f.Path)
 	case f.Mode&^0o755 != 0 || f.Mode&0o400 == 0:
 		return fmt.Errorf("the configuration has the file %s with the mode %#o", f.Path, f.Mode)
 	case !bytes.Equal(sum[:], f.Sha256):
-		return fmt.Errorf("the file %s of the configuration is damaged: its SHA-256 is another one", f.Path)
+		return fmt.Errorf("the file %s of the configuration is damaged: its SHA-256 differs", f.Path)
 	}
 	b.files[f.Path], b.names[f.Name] = f, f
 	return nil
 }
 
-// Config reads what the configuration says.
+// Config parses the configuration.
 func (b *Bundle) Config() (*conf.Config, error) {
 	return conf.Load(b.Path, conf.Options{ReadFile: func(path string) ([]byte, error) {
 		f := b.files[path]
@@ -114,8 +114,8 @@ func (b *Bundle) Config() (*conf.Config, error) {
 
 func program(f *pb.ConfigurationFile) bool { return f.Mode&0o111 != 0 }
 
-// Local gives where a program is that the configuration names, which may be a pattern; a path that is not of this configuration is the
-// host's own, and stays.
+// Local returns the path here of a program, or pattern of programs, that the configuration names; a path outside this
+// configuration is the host's own and stays.
 func (b *Bundle) Local(path string) string {
 	if b == nil || path == "" {
 		return path
@@ -130,7 +130,7 @@ func (b *Bundle) Local(path string) string {
 		if ok, err := filepath.Match(path, f.Path); err != nil || !ok || !program(f) {
 			continue
 		}
-		// All that match lie at the same depth below the same folders, which are named here as there.
+		// All matches are at the same depth below the same directories, which have the same names here.
 		if dir, ok := strings.CutSuffix(f.Path, f.Name); ok {
 			if rest, below := strings.CutPrefix(path, dir); below {
 				return filepath.Join(b.Dir, rest)
@@ -140,7 +140,7 @@ func (b *Bundle) Local(path string) string {
 	return path
 }
 
-// Verify says whether a controller of the authority has signed what was received.
+// Verify checks that a controller of the CA has signed a configuration.
 func Verify(authority []byte, c *pb.Configuration) error {
 	if err := mtls.Verify(authority, c.GetCertificate(), c.GetSignature(), c.GetBundle()); err != nil {
 		return fmt.Errorf("the configuration does not come from the controller: %w", err)
@@ -148,7 +148,7 @@ func Verify(authority []byte, c *pb.Configuration) error {
 	return nil
 }
 
-// write unpacks the bundle into a folder that is there and empty.
+// write unpacks the bundle into an existing empty directory.
 func (b *Bundle) write(dir string) error {
 	var dirs []string
 	for name, f := range b.names {
@@ -169,7 +169,7 @@ func (b *Bundle) write(dir string) error {
 	return nil
 }
 
-// same says whether a folder has the files as they should be.
+// same reports whether a directory has the correct files.
 func (b *Bundle) same(dir string) bool {
 	for name, f := range b.names {
 		path := filepath.Join(dir, name)

@@ -16,19 +16,19 @@ import (
 const (
 	kept    = "bundle.pb"
 	current = "current"
-	fresh   = "new-" // begins the names of what is not whole yet
+	fresh   = "new-" // prefix of names of incomplete files
 )
 
-// ErrNone: nothing has been kept yet.
+// ErrNone reports that no configuration was stored yet.
 var ErrNone = errors.New("no configuration has been fetched yet")
 
-// Store is a folder in which nobody but root (or whose daemon it is) writes.
+// Store is a directory that only root (or the daemon's user) writes to.
 type Store struct {
 	Dir       string
-	Authority []byte // the cluster's, PEM
+	Authority []byte // the cluster's CA, PEM
 }
 
-// Load gives the last good copy, ErrNone where there never was one.
+// Load returns the last good copy, ErrNone if there never was one.
 func (s *Store) Load() (*Bundle, error) {
 	raw, err := os.ReadFile(filepath.Join(s.Dir, kept))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,7 +48,7 @@ func (s *Store) Load() (*Bundle, error) {
 	return b, s.unpack(b)
 }
 
-// Put checks what was received and keeps it. With an error all is as it was.
+// Put verifies and stores a configuration. On an error nothing changes.
 func (s *Store) Put(c *pb.Configuration) (*Bundle, error) {
 	if err := Verify(s.Authority, c); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (s *Store) Put(c *pb.Configuration) (*Bundle, error) {
 		return nil, err
 	}
 	if _, err := b.Config(); err != nil {
-		return nil, fmt.Errorf("this node daemon cannot go by the configuration; is it older than the controller? %w", err)
+		return nil, fmt.Errorf("this node daemon cannot use the configuration; is it older than the controller? %w", err)
 	}
 	raw, err := proto.Marshal(c)
 	if err == nil {
@@ -72,7 +72,7 @@ func (s *Store) Put(c *pb.Configuration) (*Bundle, error) {
 		return nil, err
 	}
 	if err := s.replace(kept, func(path string) error { return writeFile(path, raw, 0o600) }); err != nil {
-		return nil, fmt.Errorf("cannot keep the configuration: %w", err)
+		return nil, fmt.Errorf("cannot store the configuration: %w", err)
 	}
 	if err := s.lead(b); err != nil {
 		return nil, err
@@ -81,21 +81,21 @@ func (s *Store) Put(c *pb.Configuration) (*Bundle, error) {
 	return b, nil
 }
 
-// ready makes the folder. Users pass through on the way to TaskProlog.
+// ready creates the directory. Users need search permission to reach TaskProlog.
 func (s *Store) ready() error {
 	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
-		return fmt.Errorf("cannot make the folder of the configuration: %w", err)
+		return fmt.Errorf("cannot create the directory of the configuration: %w", err)
 	}
 	if os.Geteuid() != 0 {
 		return nil
 	}
 	if _, err := trusted.Path(s.Dir); err != nil {
-		return fmt.Errorf("cannot keep the configuration in %s: %w", s.Dir, err)
+		return fmt.Errorf("cannot store the configuration in %s: %w", s.Dir, err)
 	}
 	return nil
 }
 
-// unpack makes sure that what is kept is unpacked as well.
+// unpack makes sure that the stored bundle is unpacked as well.
 func (s *Store) unpack(b *Bundle) error {
 	if err := errors.Join(s.ready(), s.make(b)); err != nil {
 		return err
@@ -106,10 +106,10 @@ func (s *Store) unpack(b *Bundle) error {
 	return s.lead(b)
 }
 
-// folderOf is the name of a bundle's folder.
+// folderOf returns the name of a bundle's directory.
 func folderOf(b *Bundle) string { return b.Hash[:32] }
 
-// make unpacks a bundle into its folder, unless it is there as it should be.
+// make unpacks a bundle into its directory, unless it is there intact.
 func (s *Store) make(b *Bundle) error {
 	dir := filepath.Join(s.Dir, folderOf(b))
 	if b.same(dir) {
@@ -137,7 +137,7 @@ func (s *Store) make(b *Bundle) error {
 	return syncDir(s.Dir)
 }
 
-// lead has "current" lead to a bundle's folder.
+// lead makes "current" a link to a bundle's directory.
 func (s *Store) lead(b *Bundle) error {
 	if err := s.replace(current, func(path string) error { return os.Symlink(folderOf(b), path) }); err != nil {
 		return fmt.Errorf("cannot put the configuration in force: %w", err)
@@ -145,7 +145,7 @@ func (s *Store) lead(b *Bundle) error {
 	return nil
 }
 
-// replace makes something beside name and renames it.
+// replace creates something beside name and renames it.
 func (s *Store) replace(name string, make func(path string) error) error {
 	tmp := filepath.Join(s.Dir, fresh+name)
 	if err := os.RemoveAll(tmp); err != nil {
@@ -161,7 +161,7 @@ func (s *Store) replace(name string, make func(path string) error) error {
 	return syncDir(s.Dir)
 }
 
-// sweep removes what is neither in force nor was before: a program of that may still be running.
+// sweep removes everything but the current and the previous configuration: a program of the latter may still be running.
 func (s *Store) sweep(b *Bundle, before string) {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil {
@@ -175,7 +175,8 @@ func (s *Store) sweep(b *Bundle, before string) {
 	}
 }
 
-// Publish puts the files of a configuration, without the programs, where commands look for them. Each file is replaced by a rename.
+// Publish copies the files of a configuration, except programs, to the directory where commands look for them. Each file is
+// replaced by a rename.
 func (b *Bundle) Publish(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("cannot publish slurm.conf for commands: %w", err)
@@ -206,5 +207,5 @@ func (b *Bundle) Publish(dir string) error {
 	return nil
 }
 
-// Main is the name of slurm.conf in a folder that Publish has filled.
+// Main returns the name of slurm.conf in a directory filled by Publish.
 func (b *Bundle) Main() string { return b.files[b.Path].Name }

@@ -189,20 +189,20 @@ func TestRefused(t *testing.T) {
 		"of another cluster":  {other.sign(t, good("#!/bin/sh\nnew\n")), "does not come from the controller"},
 		"signed by a node":    {byNode, "does not come from the controller"},
 		"a damaged file":      {with(func(b *pb.ConfigurationBundle) { b.Files[1].Data = []byte("x") }), "SHA-256"},
-		"a path out of it":    {named("../../../etc/cron.d/x"), "none below its folder"},
-		"an absolute name":    {named("/etc/cron.d/x"), "none below its folder"},
-		"a name that is none": {named("a//b"), "none below its folder"},
-		"no name":             {named(""), "none below its folder"},
+		"a path out of it":    {named("../../../etc/cron.d/x"), "not below its directory"},
+		"an absolute name":    {named("/etc/cron.d/x"), "not below its directory"},
+		"a name that is none": {named("a//b"), "not below its directory"},
+		"no name":             {named(""), "not below its directory"},
 		"twice":               {add(file("slurm.conf", 0o644, slurmConf)), "twice"},
-		"a file as a folder":  {add(file("slurm.conf/x", 0o644, "")), "both as a file and as a folder"},
+		"a file as a folder":  {add(file("slurm.conf/x", 0o644, "")), "both as a file and as a directory"},
 		"setuid":              {add(file("x", 0o4755, "x")), "mode"},
 		"writable by all":     {add(file("x", 0o777, "x")), "mode"},
-		"without slurm.conf":  {with(func(b *pb.ConfigurationBundle) { b.Files = b.Files[:3] }), "does not have its slurm.conf"},
+		"without slurm.conf":  {with(func(b *pb.ConfigurationBundle) { b.Files = b.Files[:3] }), "lacks its slurm.conf"},
 		"an unknown key": {with(func(b *pb.ConfigurationBundle) {
 			b.Files[3] = file("slurm.conf", 0o644, slurmConf+"NoSuchKey=1\n")
 		}), "NoSuchKey"},
 		"without what it says": {with(func(b *pb.ConfigurationBundle) { b.Files = b.Files[1:] }), "nodes.conf"},
-		"too large":            {add(file("large", 0o644, strings.Repeat("x", maxBundle))), "at most"},
+		"too large":            {add(file("large", 0o644, strings.Repeat("x", maxBundle))), "more than the limit"},
 	} {
 		if _, err := st.Put(c.c); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// maxCPUs bounds lists of processors (the kernel's own bound is 8192).
+// maxCPUs bounds lists of processors (the kernel's own limit is 8192).
 const maxCPUs = 8192
 
-// CPUSet turns the abstract ids of an allocation ("0-3,6", of a node configured with that many CPUs) into the kernel's numbers
-// in the form that cpuset.cpus takes. Abstract ids count by socket, core, thread, as Slurm's CPU_IDs do. A node configured with
-// as many CPUs as it has cores hands out whole cores, with all their threads (slurm.conf(5), CPUs).
+// CPUSet converts the abstract ids of an allocation ("0-3,6", of a node configured with that many CPUs) to the kernel's numbers
+// in the format of cpuset.cpus. Abstract ids count by socket, core, thread, as Slurm's CPU_IDs do. A node configured with as many
+// CPUs as it has cores allocates whole cores, with all their threads (slurm.conf(5), CPUs).
 //
-// It gives "", nothing to pin to, when ids is empty or the node is configured with more CPUs than exist.
+// It returns "", no pinning, if ids is empty or the node is configured with more CPUs than exist.
 func (t Topology) CPUSet(ids string, configured uint32) (string, error) {
 	want, err := ParseList(ids)
 	if err != nil || len(want) == 0 || int(configured) > len(t) {
@@ -43,7 +43,7 @@ func (t Topology) CPUSet(ids string, configured uint32) (string, error) {
 	return FormatList(out), nil
 }
 
-// cores is the number of cores of the whole machine.
+// cores returns the number of cores of the whole machine.
 func (t Topology) cores() int {
 	seen := map[int]bool{}
 	for _, c := range t {
@@ -52,7 +52,7 @@ func (t Topology) cores() int {
 	return len(seen)
 }
 
-// ParseList reads "0-3,6" as the kernel and NodeAlloc.cpu_ids write it. The result is sorted and has no doubles.
+// ParseList parses "0-3,6", the format of the kernel and NodeAlloc.cpu_ids. The result is sorted and has no duplicates.
 func ParseList(s string) ([]int, error) {
 	var out []int
 	for _, part := range strings.Split(strings.TrimSpace(s), ",") {
@@ -76,7 +76,7 @@ func ParseList(s string) ([]int, error) {
 	return slices.Compact(out), nil
 }
 
-// FormatList writes a list as ParseList reads it, folded.
+// FormatList formats a list for ParseList, with ranges.
 func FormatList(ids []int) string {
 	ids = slices.Clone(ids)
 	slices.Sort(ids)

@@ -1,6 +1,6 @@
 package hw
 
-// Fake is a Prober for tests and for clusters that pretend to be larger than their machine.
+// Fake is a Prober for tests and for simulated machines.
 type Fake struct {
 	Inv  Inventory
 	Now  Load
@@ -13,7 +13,7 @@ func (f *Fake) Inventory() (Inventory, error) { return f.Inv, f.Fail }
 // Load implements Prober.
 func (f *Fake) Load() (Load, error) { return f.Now, f.Fail }
 
-// Build makes a regular machine whose threads are numbered as Linux does: first one thread of every core, then the second ones.
+// Build returns a regular machine whose threads are numbered as in Linux: first one thread of every core, then the second ones.
 func Build(sockets, cores, threads int) Topology {
 	t := make(Topology, 0, sockets*cores*threads)
 	for s := range sockets {

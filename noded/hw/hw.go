@@ -3,7 +3,7 @@ package hw
 
 import "slices"
 
-// Inventory is what does not change until the next boot (or until processors go on- or offline).
+// Inventory is what stays the same until the next boot (or until processors go on- or offline).
 type Inventory struct {
 	Topology  Topology
 	MemoryMiB uint64
@@ -15,13 +15,13 @@ type Inventory struct {
 	Hostname  string
 }
 
-// Load is how busy the machine is now.
+// Load is the current load of the machine.
 type Load struct {
 	CPU        float64 // one minute's load average
 	FreeMemMiB uint64  // MemAvailable
 }
 
-// Prober finds these out. Linux is the real one, Fake the one for tests.
+// Prober reads them. Linux is the real one, Fake is for tests.
 type Prober interface {
 	Inventory() (Inventory, error)
 	Load() (Load, error)
@@ -38,8 +38,8 @@ type CPU struct {
 // Topology lists the processors by socket, core and thread.
 type Topology []CPU
 
-// Counts gives the machine's shape in Slurm's terms: cores are per socket, threads per core. On a machine whose sockets or
-// cores differ the figures are those of the smallest, so that sockets × cores × threads never exceeds what is there.
+// Counts returns the machine's shape in Slurm's terms: cores are per socket, threads per core. If sockets or cores differ, the
+// figures are those of the smallest, so that sockets × cores × threads never exceeds the real number.
 func (t Topology) Counts() (sockets, cores, threads int) {
 	perSocket, perCore := map[int]map[int]bool{}, map[int]int{}
 	for _, c := range t {
@@ -62,7 +62,7 @@ func (t Topology) Counts() (sockets, cores, threads int) {
 	return len(perSocket), cores, threads
 }
 
-// build numbers sockets, cores and threads from raw identities as the kernel names them.
+// build numbers sockets, cores and threads from the kernel's identities.
 func build(raw []rawCPU) Topology {
 	slices.SortFunc(raw, func(a, b rawCPU) int { return a.id - b.id })
 	sockets, cores, threads := map[string]int{}, map[string]int{}, map[string]int{}
@@ -90,7 +90,7 @@ func build(raw []rawCPU) Topology {
 	return t
 }
 
-// rawCPU names a processor's socket and core as sysfs or cpuinfo do; only equality of the names matters.
+// rawCPU has the names of a processor's socket and core in sysfs or cpuinfo; only their equality matters.
 type rawCPU struct {
 	id           int
 	socket, core string

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Linux reads /proc and /sys. The zero value is ready; Root is another root folder for tests.
+// Linux reads /proc and /sys. The zero value is ready; Root is another root directory for tests.
 type Linux struct {
 	Root string
-	// Allowed gives the processors this process may run on; nil asks the kernel. A daemon confined to some of the machine
-	// (a container, a systemd slice) offers only those.
+	// Allowed returns the processors that this process may run on; nil asks the kernel. A daemon confined to a part of the
+	// machine (a container, a systemd slice) offers only those.
 	Allowed func() (map[int]bool, error)
 }
 
@@ -49,7 +49,7 @@ func (l Linux) Inventory() (Inventory, error) {
 	inv.Arch = text(u.Machine[:])
 	inv.Hostname, _, _ = strings.Cut(text(u.Nodename[:]), ".")
 	if len(errs) > 0 {
-		return inv, fmt.Errorf("cannot tell what this machine has: %w", errors.Join(errs...))
+		return inv, fmt.Errorf("cannot read this machine's hardware: %w", errors.Join(errs...))
 	}
 	return inv, nil
 }
@@ -99,7 +99,7 @@ func (l Linux) topology() (Topology, error) {
 	return build(kept), nil
 }
 
-// sysfs reads /sys/devices/system/cpu. Siblings name a core better than core_id, which repeats from die to die.
+// sysfs reads /sys/devices/system/cpu. Sibling lists identify a core better than core_id, which repeats on each die.
 func (l Linux) sysfs() ([]rawCPU, error) {
 	dir := l.path("/sys/devices/system/cpu")
 	online, err := os.ReadFile(dir + "/online")
@@ -123,7 +123,7 @@ func (l Linux) sysfs() ([]rawCPU, error) {
 	return raw, nil
 }
 
-// cpuinfo reads /proc/cpuinfo; a processor without "core id" (virtual machines, ARM) is a core of its own.
+// cpuinfo reads /proc/cpuinfo; a processor without "core id" (virtual machines, ARM) counts as a core.
 func (l Linux) cpuinfo() ([]rawCPU, error) {
 	f, err := os.Open(l.path("/proc/cpuinfo"))
 	if err != nil {
@@ -156,7 +156,7 @@ func (l Linux) cpuinfo() ([]rawCPU, error) {
 	return raw, sc.Err()
 }
 
-// affinity gives the processors that this process may run on.
+// affinity returns the processors that this process may run on.
 func affinity() (map[int]bool, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -171,7 +171,7 @@ func affinity() (map[int]bool, error) {
 	return may, nil
 }
 
-// meminfo gives one line of /proc/meminfo in MiB, rounded down as slurmd -C does.
+// meminfo returns one line of /proc/meminfo in MiB, rounded down as in slurmd -C.
 func (l Linux) meminfo(key string) (uint64, error) {
 	b, err := os.ReadFile(l.path("/proc/meminfo"))
 	if err != nil {
@@ -204,7 +204,7 @@ func (l Linux) bootTime() (int64, error) {
 func diskMiB(dir string) (uint64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, fmt.Errorf("cannot tell the size of %s: %w", dir, err)
+		return 0, fmt.Errorf("cannot read the size of %s: %w", dir, err)
 	}
 	return st.Blocks * uint64(st.Bsize) >> 20, nil
 }

@@ -4,15 +4,15 @@
 // Everything is open except the devices that the node gives to jobs:
 //
 //   - A device that gres.conf declares by its file is closed by that file's number, unless it is the step's.
-//   - Of the GPU driver's major numbers everything is closed, also what is not known here (a GPU that appears later,
-//     instances that are cut while the step runs). Opened again are the files of the step's own GPUs, including a MIG
-//     instance's capabilities, and, for a step that has a GPU at all, the driver's controls (nvidiactl, nvidia-uvm,
-//     nvidia-modeset), which every process needs that uses any GPU and which give no access to one.
-//   - What the kernel's graphics drivers have made of a GPU (/dev/dri/…) is closed and opened with it.
+//   - All of the GPU driver's major numbers are closed, including devices unknown so far (a GPU that appears later,
+//     instances created while the step runs). Exceptions are the files of the step's own GPUs, including a MIG
+//     instance's capabilities, and, for a step with a GPU, the driver's controls (nvidiactl, nvidia-uvm,
+//     nvidia-modeset), which every process with a GPU needs and which give access to none.
+//   - The graphics devices of a GPU (/dev/dri/…) are closed and opened with it.
 //
-// So a step without a GPU can open nothing of the driver's, not even its controls: it has no use for them, and they have
-// been the way into the kernel more than once. Slurm leaves those open. A file that belongs to several devices (the GPU
-// of two MIG instances) is open to the holder of any.
+// So a step without a GPU can open nothing of the driver's, not even its controls: it does not need them, and they have been an
+// attack path into the kernel more than once. Slurm leaves those open. A file that belongs to several devices (the GPU of two MIG
+// instances) is open to the holder of any.
 package isolate
 
 import (
@@ -24,30 +24,30 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Number is a device as the kernel knows it.
+// Number identifies a device as the kernel does.
 type Number struct {
 	Block        bool
 	Major, Minor int64
 }
 
-// Kernel says what numbers devices have.
+// Kernel looks up device numbers.
 type Kernel interface {
-	// File gives the number of a device file; links are followed.
+	// File returns the number of a device file; links are followed.
 	File(path string) (Number, error)
-	// Majors are those of character devices, by the name of their driver (/proc/devices).
+	// Majors returns the majors of character devices, by driver name (/proc/devices).
 	Majors() map[string]int64
-	// Graphics are the files by which the GPU at a PCI address draws (/dev/dri/card1, /dev/dri/renderD129); often none.
+	// Graphics returns the graphics files of the GPU at a PCI address (/dev/dri/card1, /dev/dri/renderD129); often none.
 	Graphics(pci string) []string
 }
 
-// Node is what a node has.
+// Node holds the devices of a node.
 type Node struct {
 	Devices []*pb.Device
-	Spare   []*pb.Device // that are there and not given to any job: what the driver knows and gres.conf leaves out
-	Control []string     // the files that every holder of a GPU opens besides
+	Spare   []*pb.Device // present but not allocated to jobs: known to the driver, left out in gres.conf
+	Control []string     // other files that every holder of a GPU opens
 }
 
-// FromDriver says whether the driver knows a device, whatever a line of gres.conf says of it besides.
+// FromDriver reports whether the driver knows a device, whatever gres.conf says about it.
 func FromDriver(d *pb.Device) bool {
 	return d.GetDeclared() == "nvml" || strings.HasPrefix(d.GetId(), "GPU-") || strings.HasPrefix(d.GetId(), "MIG-")
 }
@@ -59,8 +59,8 @@ const (
 	nvidiaControl = 255
 )
 
-// Rules for a step that was given mine. faults are devices of the node that have no number: their files are missing, say. Those
-// cannot be closed, and nobody can open them either.
+// Rules returns the rules for a step with the devices mine. faults are devices of the node without a number, for instance because
+// their files are missing. They cannot be closed, but nobody can open them either.
 func Rules(n Node, mine []*pb.GresDevice, k Kernel) (rules []*pb.DeviceRule, faults []error) {
 	if len(n.Devices)+len(n.Spare) == 0 {
 		return nil, nil
@@ -90,8 +90,8 @@ func Rules(n Node, mine []*pb.GresDevice, k Kernel) (rules []*pb.DeviceRule, fau
 	return s.rules(), s.faults
 }
 
-// Held finds the devices of an allocation: by identity, else by name and index. What shares a device (shard, mps) holds it, and
-// an instance that was still to be cut is known by its place.
+// Held returns the devices of an allocation: by identity, else by name and index. A share of a device (shard, mps) counts as the
+// device, and an instance that is yet to be created is identified by its place.
 func Held(devices []*pb.Device, mine []*pb.GresDevice) (held []*pb.Device) {
 	for _, g := range mine {
 		if g.GetCount() > 0 {
@@ -117,7 +117,7 @@ func is(g *pb.GresDevice, d *pb.Device) bool {
 	return (g.GetName() == d.GetName() || g.GetName() == d.GetSharedAs()) && g.GetIndex() == d.GetIndex()
 }
 
-// sorter gathers what is closed and what is open.
+// sorter collects closed and open devices.
 type sorter struct {
 	kernel Kernel
 	majors map[string]int64
@@ -128,13 +128,13 @@ type sorter struct {
 	faults []error
 }
 
-// device sorts one device in, and says whether it is one of the GPU driver's.
+// device adds one device, and reports whether it is the GPU driver's.
 func (s *sorter) device(d *pb.Device, mine bool) (driver bool) {
 	driver = FromDriver(d)
 	for _, path := range d.GetFiles() {
 		n, err := s.kernel.File(path)
 		if err != nil {
-			s.faults = append(s.faults, fmt.Errorf("cannot tell which device %s is, the file of %s %d: %w", path, d.GetName(),
+			s.faults = append(s.faults, fmt.Errorf("cannot read which device %s is, the file of %s %d: %w", path, d.GetName(),
 				d.GetIndex(), err))
 			continue
 		}
@@ -163,7 +163,7 @@ func (s *sorter) put(n Number, open bool) {
 	}
 }
 
-// controls closes what else the driver has, and opens what every holder of a GPU needs.
+// controls closes the driver's other files, and opens those that every holder of a GPU needs.
 func (s *sorter) controls(files []string, open bool) {
 	_, real := s.majors["nvidia"]
 	_, older := s.majors["nvidia-frontend"]
@@ -183,13 +183,13 @@ func (s *sorter) controls(files []string, open bool) {
 	for _, path := range files {
 		n, err := s.kernel.File(path)
 		if err != nil {
-			continue // made when it is first used, nvidia-uvm for instance
+			continue // created on first use, for instance nvidia-uvm
 		}
 		s.put(n, open)
 	}
 }
 
-// rules closes first and opens then: the last rule that matches counts.
+// rules returns the denials, then the exceptions: the last rule that matches decides.
 func (s *sorter) rules() (rules []*pb.DeviceRule) {
 	for major := range s.whole {
 		rules = append(rules, &pb.DeviceRule{Major: major, Minor: -1})

@@ -26,7 +26,7 @@ func (Linux) File(path string) (Number, error) {
 	return Number{kind == unix.S_IFBLK, int64(unix.Major(st.Rdev)), int64(unix.Minor(st.Rdev))}, nil
 }
 
-// Majors reads /proc/devices; empty when there is none.
+// Majors reads /proc/devices; empty if it does not exist.
 func (Linux) Majors() map[string]int64 {
 	f, err := os.Open("/proc/devices")
 	if err != nil {
@@ -36,7 +36,7 @@ func (Linux) Majors() map[string]int64 {
 	return readMajors(bufio.NewScanner(f))
 }
 
-// Graphics looks into sysfs, whose PCI domains have four digits where NVML's have eight.
+// Graphics reads sysfs, whose PCI domains have four digits where NVML's have eight.
 func (Linux) Graphics(pci string) (files []string) {
 	pci = strings.ToLower(pci)
 	if len(pci) == len("00000000:07:00.0") {

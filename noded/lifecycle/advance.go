@@ -8,7 +8,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// advance moves a step to the phase that it has reached. For the controller it has ended only after its epilog.
+// advance moves a step to the phase that it has reached. For the controller it ends only after its epilog.
 func (s *Steps) advance(ctx context.Context, j *Step) {
 	phase := j.rep.GetPhase()
 	if phase == pb.StepPhase_STEP_ENDED && s.askFault(ctx, j) {
@@ -41,8 +41,8 @@ func (s *Steps) logFailure(j *Step) {
 	}
 }
 
-// askFault asks noded-root what is wrong with this node before the report that it could not start a step, so that the controller
-// drains it with that report; once. It returns true while the answer is awaited.
+// askFault asks noded-root, once, what is wrong with this node before the report that it could not start a step, so that the
+// controller drains it with that report. It returns true while the answer is pending.
 func (s *Steps) askFault(ctx context.Context, j *Step) bool {
 	if j.rep.GetExit().GetVerdict() != pb.VerdictNodeFailed || j.phase == pb.StepPhase_STEP_ENDED {
 		return false
@@ -65,7 +65,7 @@ func (s *Steps) askFault(ctx context.Context, j *Step) bool {
 	return true
 }
 
-// startEpilog runs the epilog of a step that has ended, once; then the step has ended for the controller, too.
+// startEpilog runs the epilog of an ended step, once; then the step has ended for the controller, too.
 func (s *Steps) startEpilog(ctx context.Context, j *Step) {
 	if j.epilog {
 		return
@@ -80,7 +80,7 @@ func (s *Steps) startEpilog(ctx context.Context, j *Step) {
 		a, err := s.hook(ctx, &nodepb.Hook{Kind: nodepb.HookKind_HOOK_EPILOG, Key: key, Env: env})
 		return func() {
 			if err != nil && a == nil {
-				return // the daemon ends: the next one runs the epilog again
+				return // the daemon is stopping: the next one runs the epilog again
 			}
 			j.epilogErr, j.phase = a.GetFailed(), pb.StepPhase_STEP_ENDED
 			if err != nil {
@@ -91,7 +91,7 @@ func (s *Steps) startEpilog(ctx context.Context, j *Step) {
 	})
 }
 
-// unkillable tells whether a shim reports of a step that has not ended that its processes survive SIGKILL (UnkillableStepTimeout).
+// unkillable reports whether a report says that the step's processes survive SIGKILL (UnkillableStepTimeout).
 func unkillable(r *pb.StepReport) bool {
 	return r.GetExit() != nil && r.GetPhase() != pb.StepPhase_STEP_ENDED
 }

@@ -16,13 +16,13 @@ const retryAfter = time.Second
 // control passes an order on to a step.
 func (s *Steps) control(ctx context.Context, j *Step, a agent.Action) {
 	if j.busy {
-		return // Reconcile looks again when that is done
+		return // Reconcile runs again when that is done
 	}
 	if a.Detail != "" {
 		s.log.Warn("ending a step", "job", j.key.Job, "attempt", j.key.Attempt, "why", a.Detail)
 	}
 	if j.launching {
-		// All but an end waits until noded-root has the step.
+		// Orders other than to end the step wait until noded-root has it.
 		if a.Order.Want == pb.StepWant_WANT_STOP || a.Order.Want == pb.StepWant_WANT_KILL {
 			j.cancel(stopped{a.Order.StopReason})
 		}
@@ -43,7 +43,7 @@ func (s *Steps) control(ctx context.Context, j *Step, a agent.Action) {
 				s.changed = true
 				return
 			}
-			s.log.Warn("cannot forward an order to a step: trying again", "job", j.key.Job, "order", orderWord(a.Order), "err", err)
+			s.log.Warn("cannot forward an order to a step: will retry", "job", j.key.Job, "order", orderWord(a.Order), "err", err)
 			s.lookLater(ctx)
 		}
 	})
@@ -61,7 +61,7 @@ func (s *Steps) forget(ctx context.Context, j *Step) {
 		return func() {
 			j.busy = false
 			if err != nil {
-				s.log.Warn("cannot delete the remains of a step: trying again", "job", j.key.Job, "err", err)
+				s.log.Warn("cannot delete the remains of a step: will retry", "job", j.key.Job, "err", err)
 				s.lookLater(ctx)
 				return
 			}
@@ -76,7 +76,7 @@ func (s *Steps) lookLater(ctx context.Context) {
 	s.host.Later(ctx, retryAfter, func() { s.changed = true })
 }
 
-// withoutLaunch is an order about a step that has been launched.
+// withoutLaunch returns an order without the launch of a step that runs already.
 func withoutLaunch(o *pb.StepOrder) *pb.StepOrder {
 	c := pb.ShallowCopy(o)
 	c.Launch = nil

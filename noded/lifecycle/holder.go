@@ -11,12 +11,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// stepsLeft tells whether steps of the allocation that k holds have not ended here.
+// stepsLeft reports whether steps of the allocation that k holds have not ended here.
 func (s *Steps) stepsLeft(k agent.Key) bool {
 	if !k.Holder() {
 		return false
 	}
-	for other, j := range s.steps { // also those that nobody orders any more
+	for other, j := range s.steps { // including those without an order
 		if !other.Holder() && other.Job == k.Job && other.Attempt == k.Attempt && j.phase != pb.StepPhase_STEP_ENDED {
 			return true
 		}
@@ -30,7 +30,7 @@ func (s *Steps) stepsLeft(k agent.Key) bool {
 	})
 }
 
-// holder is what holds the allocation of a step here; nil: nothing does.
+// holder returns the step that holds the allocation of a step here; nil: none.
 func (s *Steps) holder(k agent.Key) *Step {
 	for _, step := range []uint32{pb.BatchStep, pb.ExternStep} {
 		if j := s.steps[agent.Key{Job: k.Job, Attempt: k.Attempt, Epoch: k.Epoch, Step: step}]; j != nil {
@@ -40,14 +40,15 @@ func (s *Steps) holder(k agent.Key) *Step {
 	return nil
 }
 
-// advanceHolder looks again at an allocation that has waited for the end of a step.
+// advanceHolder advances an allocation that waited for the end of a step.
 func (s *Steps) advanceHolder(ctx context.Context, k agent.Key) {
 	if h := s.holder(k); h != nil && h.phase != pb.StepPhase_STEP_ENDED && h.rep.GetPhase() == pb.StepPhase_STEP_ENDED {
 		s.advance(ctx, h)
 	}
 }
 
-// withHolder completes the launch of srun's step from its allocation here: the ids of its devices, and the end of its time.
+// withHolder completes the launch of an srun step from its allocation on this node: the ids of its devices, and the end of its
+// time.
 func (s *Steps) withHolder(j *Step, l *pb.LaunchSpec) *pb.LaunchSpec {
 	h := s.holder(j.key)
 	if h == nil {
@@ -72,7 +73,7 @@ func (s *Steps) withHolder(j *Step, l *pb.LaunchSpec) *pb.LaunchSpec {
 	return l
 }
 
-// withLimit gives an order about a step the limit of its allocation, unless its own is reached before.
+// withLimit adds the allocation's time limit to an order for a step, unless the step's own ends earlier.
 func (s *Steps) withLimit(k agent.Key, o *pb.StepOrder) *pb.StepOrder {
 	j, h := s.steps[k], s.holder(k)
 	if k.Holder() || j == nil || h == nil || o.Want != pb.StepWant_WANT_RUN {
@@ -82,7 +83,7 @@ func (s *Steps) withLimit(k agent.Key, o *pb.StepOrder) *pb.StepOrder {
 	return o
 }
 
-// limitWith is a step's time limit in seconds since it began here: its own, or the rest of its allocation's.
+// limitWith returns a step's time limit in seconds since it began here: its own, or the rest of its allocation's.
 func limitWith(j, h *Step, own uint32) uint32 {
 	limit := h.applied.LimitS
 	if limit == 0 {

@@ -1,9 +1,9 @@
-// Package lifecycle takes the steps of a node from the order to start them to the order to forget them: devices, prolog,
-// launch, signals and limits, epilog, the report of the end, and the deletion of what is left.
+// Package lifecycle takes the steps of a node from the order to start them to the order to forget them: devices, prolog, launch,
+// signals and limits, epilog, the report of the end, and the final deletion.
 //
-// Steps belong to one goroutine, the loop of the node daemon. They hold no clock and start no goroutine: whatever waits (a
-// request to noded-root, a pause) runs in Host.Work, and what it found out returns to the loop as a function. The cluster
-// simulator (internal/test/simtest) runs the same code on a Host of its own.
+// Steps belong to one goroutine, the loop of the node daemon. They read no clock and start no goroutine: anything that waits (a
+// request to noded-root, a pause) runs in Host.Work, and returns its result to the loop as a function. The cluster simulator
+// (internal/test/simtest) runs the same code on its own Host.
 package lifecycle
 
 import (
@@ -25,22 +25,22 @@ type Host interface {
 	// Call sends noded-root a request and waits for the answer (privsep.Client.Call). Only what runs in Work may call it.
 	Call(ctx context.Context, r *nodepb.Request) (*nodepb.Answer, error)
 	// Work runs f beside the loop. The loop then runs the function that f returns, unless ctx has ended. Signal does the same
-	// in a place of its own, so that no signal waits for a prolog or a disk.
+	// with a limit of its own, so that no signal waits for a prolog or a disk.
 	Work(ctx context.Context, f func() func())
 	Signal(ctx context.Context, f func() func())
-	// Later has the loop run f after d, unless ctx has ended. Pause waits for d within Work, or until ctx ends.
+	// Later makes the loop run f after d, unless ctx has ended. Pause waits for d within Work, or until ctx ends.
 	Later(ctx context.Context, d time.Duration, f func())
 	Pause(ctx context.Context, d time.Duration)
 	// Now is the time of day, Boot the time since boot in nanoseconds (CLOCK_BOOTTIME).
 	Now() time.Time
 	Boot() int64
 
-	// Settings are the controller's; nil before it has ever sent any.
+	// Settings returns the controller's settings; nil before it has ever sent any.
 	Settings() *pb.NodeSettings
-	// Bundle describes a launch to its shim, Daemon this node to environments.
+	// Bundle builds the shim's description of a launch, Daemon describes this node for job environments.
 	Bundle(l *pb.LaunchSpec) *pb.Bundle
 	Daemon() taskenv.Daemon
-	// Fault takes in why this node cannot start steps, "" if it can.
+	// Fault receives the reason why this node cannot start steps, "" if it can.
 	Fault(why string)
 }
 
@@ -52,11 +52,11 @@ type Steps struct {
 	boot    string // its boot id
 	desired *agent.Desired
 	steps   map[agent.Key]*Step
-	dirty   map[agent.Key]bool        // changed since they were last reported
-	changed bool                      // Reconcile has to look again
-	actual  map[agent.Key]agent.State // of Reconcile alone: emptied and filled each time
+	dirty   map[agent.Key]bool        // changed since the last report
+	changed bool                      // Reconcile must run
+	actual  map[agent.Key]agent.State // used by Reconcile alone: cleared and refilled each time
 
-	stream  int             // counts streams
+	stream  int             // number of the current stream
 	history *pb.NodeHistory // to be reported
 }
 
@@ -65,25 +65,25 @@ type Step struct {
 	key     agent.Key
 	phase   pb.StepPhase
 	applied agent.Applied
-	rep     *pb.StepReport // newest of noded-root
+	rep     *pb.StepReport // newest from noded-root
 	spec    *pb.LaunchSpec // without script and environment; nil for a step found at startup that has no epilog
-	brief   *pb.Bundle     // of a step found at startup
-	cpus    uint32         // of this node
+	brief   *pb.Bundle     // for a step found at startup
+	cpus    uint32         // CPUs of this node
 	refused bool           // never began here
-	// launching is set from the order until noded-root has the step; cancel gives the launch up.
+	// launching is set from the order until noded-root has the step; cancel aborts the launch.
 	launching bool
 	cancel    context.CancelCauseFunc
 	begun     int64 // when it was ordered, by Host.Boot; 0 for a step found at startup
 	busy      bool  // an order is being passed on
-	epilog    bool  // has been started
+	epilog    bool  // the epilog was started
 	epilogErr string
-	asked     bool   // noded-root has been asked why this node could not start it
+	asked     bool   // noded-root was asked why this node could not start it
 	asking    bool   // that request is under way
 	fault     string // its answer
-	stuck     bool   // UnkillableStepProgram has been started
+	stuck     bool   // UnkillableStepProgram was started
 }
 
-// New gives the steps of a node in this boot. Those that ended and were forgotten before (ended) are never started again.
+// New returns the steps of a node in this boot. Those that ended and were forgotten before (ended) are never started again.
 func New(h Host, log *slog.Logger, node, boot string, ended []*pb.StepKey, have []*nodepb.Known) *Steps {
 	s := &Steps{host: h, log: log, node: node, boot: boot, desired: agent.NewDesired(), steps: map[agent.Key]*Step{},
 		dirty: map[agent.Key]bool{}, actual: map[agent.Key]agent.State{}}
@@ -99,20 +99,20 @@ func New(h Host, log *slog.Logger, node, boot string, ended []*pb.StepKey, have 
 	return s
 }
 
-// Resume goes on with the steps found at startup: those that ended while there was no daemon may still need an epilog.
+// Resume continues the steps found at startup: those that ended without a daemon may still need an epilog.
 func (s *Steps) Resume(ctx context.Context) {
 	for _, k := range sorted(s.steps) {
 		s.advance(ctx, s.steps[k])
 	}
 }
 
-// Order takes in the controller's orders.
+// Order applies the controller's orders.
 func (s *Steps) Order(m *pb.NodeOrders) {
 	s.desired.Apply(m)
 	s.changed = true
 }
 
-// Report takes in a report of noded-root.
+// Report handles a report of noded-root.
 func (s *Steps) Report(ctx context.Context, rep *pb.StepReport) {
 	j := s.steps[agent.KeyOf(rep.Key)]
 	if j == nil || j.phase == pb.StepPhase_STEP_ENDED {
@@ -122,7 +122,7 @@ func (s *Steps) Report(ctx context.Context, rep *pb.StepReport) {
 	s.advance(ctx, j)
 }
 
-// Reconcile carries out the actions that are missing, if anything has changed since it last did.
+// Reconcile carries out the missing actions, if anything has changed since its last run.
 func (s *Steps) Reconcile(ctx context.Context) {
 	if !s.changed {
 		return
@@ -147,37 +147,37 @@ func (s *Steps) Reconcile(ctx context.Context) {
 	s.desired.Tidy(s.actual)
 }
 
-// HighestJob is the highest job id that this node has heard of.
+// HighestJob returns the highest job id that this node has heard of.
 func (s *Steps) HighestJob() uint32 { return s.desired.Highest() }
 
-// All gives the steps that are here, in no order.
+// All returns the steps on this node, in no order.
 func (s *Steps) All() iter.Seq[*Step] { return maps.Values(s.steps) }
 
-// Running tells whether a step is here and its processes run.
+// Running reports whether a step is on this node and its processes run.
 func (s *Steps) Running(k agent.Key) bool {
 	j := s.steps[k]
 	return j != nil && j.phase == pb.StepPhase_STEP_RUNNING
 }
 
-// Key is the step's.
+// Key returns the step's key.
 func (j *Step) Key() agent.Key { return j.key }
 
-// Phase is how far the step has got for the controller.
+// Phase returns the phase that the controller sees.
 func (j *Step) Phase() pb.StepPhase { return j.phase }
 
-// CPUs is the number of this node's CPUs that the step's allocation has; 0 for a step of srun.
+// CPUs returns how many of this node's CPUs the step's allocation has; 0 for an srun step.
 func (j *Step) CPUs() uint32 { return j.cpus }
 
-// Pid is the step's first process on this node, 0 without one.
+// Pid returns the step's first process on this node, 0 without one.
 func (j *Step) Pid() int64 { return j.rep.GetPid() }
 
-// Refused tells whether the step never began here.
+// Refused reports whether the step never began here.
 func (j *Step) Refused() bool { return j.refused }
 
-// Launch is the step's launch, without script and environment. It is nil for a step found at startup that has no epilog.
+// Launch returns the step's launch, without script and environment; nil for a step found at startup that has no epilog.
 func (j *Step) Launch() *pb.LaunchSpec { return j.spec }
 
-// UID is the user's.
+// UID returns the user's uid.
 func (j *Step) UID() uint32 {
 	if j.spec != nil {
 		return j.spec.GetSpec().GetUid()
@@ -189,7 +189,7 @@ func sorted[V any](m map[agent.Key]V) []agent.Key {
 	return slices.SortedFunc(maps.Keys(m), agent.Key.Compare)
 }
 
-// mark notes that a step has to be reported, and Reconcile to look again.
+// mark notes that a step must be reported, and that Reconcile must run.
 func (s *Steps) mark(j *Step) {
 	s.dirty[j.key], s.changed = true, true
 }

@@ -11,17 +11,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxReports is the highest number of step reports in one message, so that the controller's writer takes turns.
+// maxReports bounds the step reports in one message, so that the controller's writer can take turns.
 const maxReports = 512
 
-// NewStream begins a stream to the controller: answers for an earlier one are dropped.
+// NewStream starts a stream to the controller: answers for an earlier one are dropped.
 func (s *Steps) NewStream() {
 	s.stream++
 	s.history = nil
 }
 
-// Reports gives all steps, for the first message of a stream. Each comes before its allocation, with whose end the controller ends what
-// is left of the job here.
+// Reports returns all steps, for the first message of a stream. Steps precede their allocation, because with its end the
+// controller ends the rest of the job here.
 func (s *Steps) Reports() (all []*pb.StepReport) {
 	clear(s.dirty)
 	for _, j := range s.steps {
@@ -31,16 +31,16 @@ func (s *Steps) Reports() (all []*pb.StepReport) {
 		}
 		all = append(all, r)
 	}
-	slices.SortFunc(all, func(a, b *pb.StepReport) int { // the numbers of holders are the highest
+	slices.SortFunc(all, func(a, b *pb.StepReport) int { // holders have the highest numbers
 		return cmp.Or(cmp.Compare(a.Key.JobId, b.Key.JobId), cmp.Compare(a.Key.Step, b.Key.Step), cmp.Compare(a.Key.Epoch, b.Key.Epoch))
 	})
 	return all
 }
 
-// Dirty tells whether Changes has something to report.
+// Dirty reports whether Changes has something to report.
 func (s *Steps) Dirty() bool { return len(s.dirty) > 0 }
 
-// Changes gives the steps that have changed since they were last reported, as many as fit in a message, steps before allocations.
+// Changes returns the steps that have changed since the last report, as many as fit in a message, steps before allocations.
 func (s *Steps) Changes() (out []*pb.StepReport) {
 	if len(s.dirty) == 0 {
 		return nil
@@ -63,7 +63,8 @@ func (s *Steps) Changes() (out []*pb.StepReport) {
 	return out
 }
 
-// Recall answers a HistoryOrder: History gives what has ended here. If the stream ends before, the controller asks on the next one.
+// Recall answers a HistoryOrder: History then returns the ends on this node. If the stream ends first, the controller asks on the
+// next one.
 func (s *Steps) Recall(ctx context.Context, o *pb.HistoryOrder) {
 	stream := s.stream
 	s.host.Work(ctx, func() func() {
@@ -76,7 +77,7 @@ func (s *Steps) Recall(ctx context.Context, o *pb.HistoryOrder) {
 	})
 }
 
-// History gives the next part of the answer to a HistoryOrder, nil when there is none.
+// History returns the next part of the answer to a HistoryOrder, nil if there is none.
 func (s *Steps) History() *pb.NodeHistory {
 	h := s.history
 	if h == nil || len(h.Ended) <= maxReports {
@@ -88,7 +89,7 @@ func (s *Steps) History() *pb.NodeHistory {
 	return part
 }
 
-// of is the job of a step, as far as this node knows it.
+// of returns the description of a step's job, as far as this node knows it.
 func (j *Step) of() *pb.StepJob {
 	if l := j.spec; l != nil {
 		return bundle.JobOf(l)
@@ -96,7 +97,7 @@ func (j *Step) of() *pb.StepJob {
 	return j.brief.GetJob()
 }
 
-// report is the state of a step for the controller.
+// report returns the state of a step for the controller.
 func (s *Steps) report(j *Step) *pb.StepReport {
 	out := &pb.StepReport{Key: j.key.Proto(), Phase: j.phase, SignalsSeen: j.rep.GetSignalsSeen(), Pid: j.rep.GetPid(),
 		StartNs: j.rep.GetStartNs()}

@@ -16,12 +16,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// stopped gives up a launch: the order to end the step came first.
+// stopped aborts a launch: the order to end the step came first.
 type stopped struct{ why string } // StepOrder.stop_reason
 
 func (s stopped) Error() string { return "cancelled before it started" }
 
-// start begins a step: devices, prolog, launch.
+// start starts a step: devices, prolog, launch.
 func (s *Steps) start(ctx context.Context, a agent.Action) {
 	l := a.Order.Launch
 	j := &Step{key: a.Key, phase: pb.StepPhase_STEP_PREPARING, applied: agent.Launched(a.Order), spec: bare(l), launching: true,
@@ -43,7 +43,7 @@ func (s *Steps) start(ctx context.Context, a agent.Action) {
 	s.begin(ctx, jctx, j, l, nil)
 }
 
-// withDevices has the devices of a launch made ready and returns the launch with their ids. On an error, the launch is unchanged.
+// withDevices prepares the devices of a launch and returns the launch with their ids. On an error, the launch is unchanged.
 func (s *Steps) withDevices(ctx context.Context, l *pb.LaunchSpec) (*pb.LaunchSpec, error) {
 	p := &nodepb.Prepare{Key: l.Key, Devices: bundle.DevicesOf(l)}
 	a, err := s.host.Call(ctx, &nodepb.Request{What: &nodepb.Request_Prepare{Prepare: p}})
@@ -59,11 +59,11 @@ func (s *Steps) withDevices(ctx context.Context, l *pb.LaunchSpec) (*pb.LaunchSp
 	return out, nil
 }
 
-// begin starts a step whose devices are ready, or with err could not be made ready. jctx ends with an order to stop.
+// begin starts a step whose devices are ready, or with err could not be prepared. jctx ends with an order to stop.
 func (s *Steps) begin(ctx, jctx context.Context, j *Step, l *pb.LaunchSpec, err error) {
 	j.spec = bare(l)
 	b := s.host.Bundle(l)
-	if j.key.Holder() { // the CPUs of srun's steps are among the holder's
+	if j.key.Holder() { // the CPUs of srun steps are among the holder's
 		j.cpus = b.Cpus
 	}
 	b.BegunBootNs = j.begun
@@ -75,11 +75,11 @@ func (s *Steps) begin(ctx, jctx context.Context, j *Step, l *pb.LaunchSpec, err 
 	})
 }
 
-// A launch is tried again: its cause (no process or no space left) may pass.
+// launchTries is how often a launch is tried: the cause of a failure (no process or no space left) may pass.
 const launchTries = 3
 
-// prepare runs the prolog and launches the step, unless err says that it cannot begin. It returns nil once noded-root has the step, if
-// only as failed.
+// prepare runs the prolog and launches the step, unless err says that it cannot start. It returns nil once noded-root has the
+// step, even if only as failed.
 func (s *Steps) prepare(ctx context.Context, l *pb.LaunchSpec, set *pb.NodeSettings, d taskenv.Daemon, b *pb.Bundle, script []byte,
 	err error) error {
 	verdict := pb.VerdictNodeFailed
@@ -104,7 +104,7 @@ func (s *Steps) prepare(ctx context.Context, l *pb.LaunchSpec, set *pb.NodeSetti
 	if ctx.Err() != nil {
 		stop := stopped{}
 		if !errors.As(context.Cause(ctx), &stop) {
-			return ctx.Err() // the daemon ends: the next one starts over
+			return ctx.Err() // the daemon is stopping: the next one starts over
 		}
 		exit.Verdict, exit.Detail, exit.StoppedOnOrder = pb.VerdictCancelled, "cancelled before its script started", true
 		exit.StopReason = stop.why
@@ -122,7 +122,7 @@ func (s *Steps) fail(b *pb.Bundle, exit *pb.ExitRecord) error {
 	return err
 }
 
-// prolog runs the prolog. ours: it could not be run, by a fault of this node.
+// prolog runs the prolog. ours: it could not run because of a fault of this node.
 func (s *Steps) prolog(ctx context.Context, l *pb.LaunchSpec, set *pb.NodeSettings, d taskenv.Daemon) (ours bool, err error) {
 	if set.GetProlog() == "" && set.GetEpilog() == "" || l.Step != nil {
 		return false, ctx.Err()
@@ -142,7 +142,7 @@ func (s *Steps) hook(ctx context.Context, h *nodepb.Hook) (*nodepb.Answer, error
 	return s.host.Call(ctx, &nodepb.Request{What: &nodepb.Request_Hook{Hook: h}})
 }
 
-// launch gives a step to a shim. refused: this node's policy forbids it, which no second try changes.
+// launch gives a step to a shim. refused: this node's policy forbids it, so a retry is pointless.
 func (s *Steps) launch(ctx context.Context, b *pb.Bundle, script []byte) (refused bool, err error) {
 	failpoint.Hit("noded.launch")
 	for try := range launchTries {
@@ -160,11 +160,11 @@ func (s *Steps) launch(ctx context.Context, b *pb.Bundle, script []byte) (refuse
 	return false, nil
 }
 
-// launched: noded-root has the step, or could not even record that it failed.
+// launched handles the result: noded-root has the step, or could not even record that it failed.
 func (s *Steps) launched(ctx context.Context, j *Step, err error) {
 	j.launching = false
 	if errors.Is(err, privsep.ErrGone) {
-		return // this daemon ends, too
+		return // this daemon is stopping, too
 	}
 	if err != nil && ctx.Err() == nil {
 		s.log.Error("cannot start a job, nor record that it did not start", "job", j.key.Job, "err", err)

@@ -13,8 +13,8 @@ import (
 // firstWait is how long a controller may take to answer a host that has no configuration.
 const firstWait = 30 * time.Second
 
-// Configurations passes on what the controller has in force, and each configuration that comes after it, until ctx ends. It is for hosts
-// that are no nodes, or not yet: a node is told in its orders.
+// Configurations delivers the controller's current configuration and each later one until ctx ends. It is for hosts that are not
+// nodes, or not yet: nodes get it with their orders.
 func Configurations(ctx context.Context, o Options, take func(*pb.Configuration)) {
 	o.keepTrying(ctx, "no configuration from the controller: will keep trying", func(addr string) (worked, told bool, err error) {
 		worked, err = configurations(ctx, o, addr, take)
@@ -31,7 +31,7 @@ func configurations(ctx context.Context, o Options, addr string, take func(*pb.C
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(firstWait, func() {
-		cancel(fmt.Errorf("%s has not given the configuration within %v", addr, firstWait))
+		cancel(fmt.Errorf("%s did not send the configuration within %v", addr, firstWait))
 	})
 	defer late.Stop()
 	stream, err := nodepb.NewNodeAPIClient(conn).Configuration(ctx, &nodepb.ConfigurationRequest{})

@@ -1,14 +1,14 @@
-// Package link keeps a node daemon's stream to the controller: it connects, tells its owner, passes messages both ways, and
-// connects again when the stream breaks. It decides nothing.
+// Package link maintains a node daemon's stream to the controller. It connects, passes messages both ways, reports events to its
+// owner, and reconnects when the stream breaks. It decides nothing.
 //
 //	events := make(chan link.Event)
 //	go link.Run(ctx, link.Options{…}, events)
 //	for ev := range events {
 //	    switch {
 //	    case ev.Up != nil:      // a new stream: say hello on ev.Up.Out
-//	    case ev.Orders != nil:  // the controller spoke
+//	    case ev.Orders != nil:  // a message of the controller
 //	    case ev.Sent:           // Out has room again
-//	    case ev.Down != nil:    // the stream is gone; what was not sent is lost: say it in the next hello
+//	    case ev.Down != nil:    // the stream is gone, with all unsent messages: repeat them in the next hello
 //	    }
 //	}
 //
@@ -38,27 +38,27 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Limits of a stream. The controller's keepalive enforcement must allow a ping every KeepaliveS seconds: that is whether its process still
-// answers, where nothing comes from it. Whether its host does is known sooner (package tcp).
+// Limits of a stream. The controller's keepalive enforcement must allow a ping every KeepaliveS seconds. Pings show whether a
+// silent controller's process still answers; the loss of its host is noticed sooner (package tcp).
 const (
 	KeepaliveS      = 120
 	maxMessageBytes = 8 << 20
-	windowBytes     = 1 << 20         // given: gRPC would otherwise measure the connection, with a ping for each message that comes
-	bufferBytes     = 8 << 10         // for what is sent; TLS has a buffer for what comes
-	dialTimeout     = 5 * time.Second // of TCP: another attempt finds a host that is back sooner than what the kernel sends again
-	// connectTimeout is for TLS and the start of the stream: after a restart of the controller all nodes of a cluster come at once, and
-	// what a slow machine has done of a handshake is lost when a node gives it up.
+	windowBytes     = 1 << 20         // fixed: gRPC would otherwise measure the connection, with a ping for each message received
+	bufferBytes     = 8 << 10         // for sending; TLS has a buffer for receiving
+	dialTimeout     = 5 * time.Second // TCP: a new attempt finds a host that is back sooner than the kernel's retransmissions
+	// connectTimeout covers TLS and the start of the stream. It is long because after a restart of the controller all nodes
+	// connect at once, and a node that gives up wastes the work of a half-finished handshake.
 	connectTimeout = 2 * time.Minute
 )
 
-// Options say where to connect, and how.
+// Options are the options of a link.
 type Options struct {
 	Controllers []string // host:port, tried in turn
 	TLS         *tls.Config
 	Followed    *greet.Followed // nil: every controller is followed
 	Log         *slog.Logger
-	// MinBackoff and MaxBackoff bound the pause between attempts (100 ms and 5 s when 0). Each pause is random between half
-	// and all of its bound, so that the nodes of a cluster do not come back all at once.
+	// MinBackoff and MaxBackoff bound the pause between attempts (0: 100 ms and 5 s). Each pause is random between half and all
+	// of its bound, so that the nodes of a cluster do not reconnect all at once.
 	MinBackoff, MaxBackoff time.Duration
 	// Dial makes a connection; nil: over TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
@@ -79,7 +79,7 @@ type Stream struct {
 	refuse     func(error)
 }
 
-// Refuse ends the stream because the other side is not one to work with; the next attempt comes after the full pause.
+// Refuse ends the stream because the controller is not acceptable; the next attempt follows after the full pause.
 func (s *Stream) Refuse(why error) { s.refuse(why) }
 
 // Run connects and stays connected until ctx ends. It closes events when it returns, after everything it started.
@@ -87,12 +87,12 @@ func Run(ctx context.Context, o Options, events chan<- Event) {
 	defer close(events)
 	o.keepTrying(ctx, "no link to the controller: will keep trying", func(addr string) (worked, told bool, err error) {
 		worked, err = once(ctx, o, addr, events)
-		return worked, worked, err // it was told by who was told that the link is down
+		return worked, worked, err // the owner logs a lost link
 	})
 }
 
-// keepTrying makes attempts with one controller after the other until ctx ends, with pauses that grow until one has worked. what is logged
-// with the reason why one has ended, once for each reason, unless it was told already.
+// keepTrying calls attempt with each controller in turn until ctx ends, with pauses that grow until one has worked. It logs what
+// with the reason of a failure, once per reason, unless told: then the failure was logged already.
 func (o *Options) keepTrying(ctx context.Context, what string, attempt func(addr string) (worked, told bool, err error)) {
 	o.defaults()
 	pause, said := o.MinBackoff, map[string]string{}
@@ -138,8 +138,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// once holds one stream from its connection to its end. It was connected when the controller has spoken: with TLS 1.3 a client
-// learns only after the handshake that it was turned away.
+// once runs one stream from its connection to its end. It counts as connected when the controller has sent something: with TLS
+// 1.3 a client learns only after the handshake that it was refused.
 func once(ctx context.Context, o Options, addr string, events chan<- Event) (connected bool, err error) {
 	conn, err := Dial(o, addr)
 	if err != nil {
@@ -178,7 +178,7 @@ func once(ctx context.Context, o Options, addr string, events chan<- Event) (con
 	return heard && !refused.Load(), err
 }
 
-// Dial makes a connection to a controller; it is tried when it is used.
+// Dial prepares a connection to a controller; it connects on first use.
 func Dial(o Options, addr string) (*grpc.ClientConn, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -211,7 +211,7 @@ func (o *Options) connect(ctx context.Context, addr string) (net.Conn, error) {
 	return tcp.Dialer(dialTimeout).DialContext(ctx, "tcp", addr)
 }
 
-// explain prefers the reason why we ended the stream ourselves to what gRPC makes of it.
+// explain returns the cause for which we ended the stream, else the error in plain words.
 func explain(ctx context.Context, addr string, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -252,7 +252,7 @@ func send(ctx context.Context, stream nodepb.NodeAPI_SyncClient, s *Stream, even
 		case m := <-s.Out:
 			if err := stream.Send(m); err != nil {
 				if errors.Is(err, io.EOF) {
-					return nil // the receiver learns why
+					return nil // the receiver gets the reason
 				}
 				return fmt.Errorf("cannot send to the controller: %w", err)
 			}

@@ -1,9 +1,9 @@
-// Package metrics writes a node's Prometheus page: its GPUs, and the jobs that run on it. It uses what noded-link knows
-// anyway: nothing is measured for a reader.
+// Package metrics writes a node's Prometheus page: its GPUs and its running jobs. It uses data that noded-link has anyway:
+// nothing is measured for a reader.
 //
-// The names slurm_job_* and their labels are those of slurm-job-exporter, which dashboards and portals know, in its
-// units. The other names are Sluice's own, in the units that Prometheus recommends. noded-root opens the listening
-// socket, because noded-link cannot.
+// The names slurm_job_* and their labels and units are those of slurm-job-exporter, which dashboards and portals know. The other
+// names are Sluice's own, in the units that Prometheus recommends. noded-root opens the listening socket, because noded-link
+// cannot.
 package metrics
 
 import (
@@ -15,7 +15,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Node is what there is to say.
+// Node is the content of the page.
 type Node struct {
 	Linked  bool // with the controller
 	Load    float64
@@ -26,20 +26,20 @@ type Node struct {
 	Jobs    []Job
 }
 
-// Job is one that runs here, and what it has and uses of this node.
+// Job is a running job with its resources and their use on this node.
 type Job struct {
 	ID            uint32
 	User, Account string
 	CPUs          uint32
 	MemMiB        uint64 // 0: all
 	Devices       []*pb.GresDevice
-	Usage         []*pb.StepUsage // of its steps, as they were looked at last
+	Usage         []*pb.StepUsage // of its steps, when last sampled
 }
 
-// maxJobs bounds the jobs that have series; how many are left out is said.
+// maxJobs bounds the jobs that have series; the page shows how many are left out.
 const maxJobs = 500
 
-// Write writes the page; without names, nothing that says whose jobs there are.
+// Write writes the page; without names it does not identify users.
 func (n *Node) Write(p *metrics.Page, names bool) {
 	slices.SortFunc(n.Jobs, func(a, b Job) int { return cmp.Compare(a.ID, b.ID) })
 	p.Gauge("sluice_noded_build_info", "1, with the version of the node daemon.", "version").Add(1, n.Version)
@@ -67,7 +67,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// sampleRow is a family about GPUs; a value below 0 is one that the driver does not say.
+// sampleRow is a metric family about GPUs; a value below 0 is unknown to the driver.
 type sampleRow struct {
 	name, help string
 	counter    bool
@@ -91,7 +91,7 @@ var sampleRows = []sampleRow{
 		func(s *pb.DeviceSample) int64 { return s.EccUncorrected }, 1},
 }
 
-// devices are the GPUs, and MIG instances, whoever has them.
+// devices writes the GPUs and MIG instances, whoever holds them.
 func (n *Node) devices(p *metrics.Page) {
 	gpus := slices.DeleteFunc(slices.Clone(n.Devices), func(d *pb.Device) bool { return d.Name != "gpu" || d.Id == "" })
 	samples := n.byID()
@@ -135,7 +135,7 @@ func (n *Node) byID() map[string]*pb.DeviceSample {
 
 func kind(d *pb.Device) string { return cmp.Or(d.Model, d.Type) }
 
-// jobs are what jobs have and use of CPUs and memory.
+// jobs writes the CPUs and memory of jobs and their use.
 func (n *Node) jobs(p *metrics.Page) {
 	sum := func(j *Job, of func(*pb.StepUsage) uint64) (all float64) {
 		for _, u := range j.Usage {
@@ -172,7 +172,7 @@ func (n *Node) jobs(p *metrics.Page) {
 	}
 }
 
-// jobDevices are the GPUs of jobs.
+// jobDevices writes the GPUs of jobs.
 func (n *Node) jobDevices(p *metrics.Page) {
 	samples, devices := n.byID(), map[string]*pb.Device{}
 	for _, d := range n.Devices {

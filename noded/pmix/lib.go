@@ -20,17 +20,18 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Built says whether this program has libpmix.
+// Built reports whether this program has libpmix.
 const Built = true
 
-// Of <pmix_common.h>.
+// From <pmix_common.h>.
 const (
 	success      = C.int(0)
 	failed       = C.int(-1)
 	notSupported = C.int(-47)
 )
 
-// libpmix is the library. There is one in a process, and its calls say no more than a rank: so is what they arrive at.
+// libpmix is the library. A process has only one instance, and its callbacks carry no more than a rank, so their receiver is
+// global.
 type libpmix struct{ nspace *C.char }
 
 var calls *server
@@ -44,7 +45,7 @@ func failure(what string, status C.int) error {
 	return fmt.Errorf("cannot %s: %s (libpmix)", what, C.GoString(C.pmix_text(status)))
 }
 
-// start is of library, as are those below.
+// start and the methods below implement library.
 func (l *libpmix) start(job *pb.PmixJob) error {
 	l.nspace = C.CString(job.Nspace)
 	here := job.Places[job.NodeIndex]
@@ -92,7 +93,7 @@ func (l *libpmix) add(job *pb.PmixJob) C.int {
 		&nodeOf[0], &localOf[0], &hosts[0], &local[0], C.uint32_t(len(local)))
 }
 
-// list is ranks with commas between.
+// list joins ranks with commas.
 func list(ranks []uint32) string {
 	var b strings.Builder
 	for i, r := range ranks {
@@ -108,7 +109,7 @@ func (l *libpmix) env(rank uint32) (env []string, err error) {
 	var status C.int
 	got := C.pmix_env(l.nspace, C.uint32_t(rank), &status)
 	if status != success {
-		return nil, failure(fmt.Sprintf("make the environment of task %d", rank), status)
+		return nil, failure(fmt.Sprintf("get the environment of task %d", rank), status)
 	}
 	defer C.pmix_free_env(got)
 	for p := got; p != nil && *p != nil; p = (**C.char)(unsafe.Add(unsafe.Pointer(p), unsafe.Sizeof(*p))) {

@@ -8,12 +8,12 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Built says whether this program has libpmix.
+// Built reports whether this program has libpmix.
 const Built = false
 
-var errNoLibrary = errors.New("sluice-pmix was built without libpmix: install libpmix-dev and pkg-config, and make build again")
+var errNoLibrary = errors.New("sluice-pmix was built without libpmix: install libpmix-dev and pkg-config, and run make build again")
 
-// nothing is there where libpmix was not when this was built.
+// nothing replaces libpmix in builds without it.
 type nothing struct{}
 
 func open(*server) library { return nothing{} }

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// queue is what the shim has not read. The library's threads put into it and never wait: while they do, no task is answered, and while
-// what the shim says is not read, no other node may be.
+// queue holds messages that the shim has not read yet. The library's threads add to it and never block: a blocked thread would
+// answer no task, and if the shim's messages were not read, no other node could be answered either.
 type queue struct {
 	mu    sync.Mutex
 	some  *sync.Cond
@@ -51,7 +51,7 @@ func (q *queue) put(b []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.bytes)+len(b) > maxQueue {
-		os.Exit(1) // tasks ask and ask, and the shim does not read
+		os.Exit(1) // tasks keep asking, and the shim does not read
 	}
 	q.bytes, q.busy = append(q.bytes, b...), true
 	q.some.Broadcast()
@@ -67,7 +67,7 @@ func (q *queue) message(kind stepwire.Kind, m proto.Message) {
 	}
 }
 
-// drain waits until all has been written.
+// drain waits until everything is written.
 func (q *queue) drain() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

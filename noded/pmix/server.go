@@ -21,32 +21,32 @@ import (
 // FD is the descriptor of the socket to the shim.
 const FD = 10
 
-// Bounds. maxData is what the tasks of one node put, so that what comes of it fits into a message.
+// maxData bounds the values of the tasks of one node, so that the result fits into a message.
 const (
 	maxData   = stepwire.MaxModex - 4096
 	maxTasks  = 1 << 20
-	maxQueue  = 64 << 20 // bytes for the shim that it has not read: then it ends
-	maxAbort  = 512      // of what a task says when it aborts
+	maxQueue  = 64 << 20 // bytes that the shim has not read: beyond it the program exits
+	maxAbort  = 512      // bytes of a task's text when it aborts
 	allTasks  = 0xfffffffe
 	pmixError = -1
 )
 
-// ticket is a call of the library's that waits for its answer.
+// ticket is a call of the library that waits for its answer.
 type ticket unsafe.Pointer
 
 // library is libpmix.
 type library interface {
-	// start makes a server for the tasks of a node.
+	// start starts a server for the tasks of a node.
 	start(job *pb.PmixJob) error
-	// env is what a task needs in its environment to find the server.
+	// env returns the variables with which a task finds the server.
 	env(rank uint32) ([]string, error)
-	// answer ends a call.
+	// answer completes a call.
 	answer(c ticket, status int32, data []byte)
-	// fetch asks for what a task of this node has put; server.fetched follows unless the status is an error.
+	// fetch requests the values of a task of this node; server.fetched follows unless the status is an error.
 	fetch(rank uint32, id uint64) int32
 }
 
-// server is between the library, whose threads call it, and the shim.
+// server connects the library, whose threads call it, and the shim.
 type server struct {
 	lib  library
 	out  *queue
@@ -55,16 +55,16 @@ type server struct {
 
 	mu        sync.Mutex
 	here      map[uint32]*task
-	pending   ticket // a fence over nodes that the shim has been told of
-	broken    string // why no fence succeeds any more
-	over      bool   // the end of the step has been asked for
+	pending   ticket // a fence across nodes that the shim knows of
+	broken    string // why no fence can succeed any more
+	over      bool   // the end of the step was requested
 	asked     uint32
-	asks      map[uint32]ticket // questions to other nodes
+	asks      map[uint32]ticket // open questions to other nodes
 	fetches   map[uint64]*pb.PmixModex
 	lastFetch uint64
 }
 
-// task is one of this node's.
+// task is a task of this node.
 type task struct{ connected, finalized, ended bool }
 
 // Main is the program sluice-pmix. The shim starts it.
@@ -78,7 +78,7 @@ func Main(args []string) int {
 		fmt.Fprintln(os.Stderr, "sluice-pmix: the PMIx server of a step, which the node daemon starts for srun --mpi=pmix; not by hand")
 		return 2
 	}
-	// What is sent to all processes of a step is meant for the tasks.
+	// Signals to all processes of a step are meant for the tasks.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGPIPE,
 		unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGXCPU, unix.SIGWINCH)
 	if err := serve(conn, open); err != nil {
@@ -143,16 +143,16 @@ func (s *server) begin() *pb.PmixReady {
 	return ready
 }
 
-// check looks whether each rank is somewhere, once.
+// check checks that each rank is in exactly one place.
 func (s *server) check() error {
 	j := s.job
 	if j.Nspace == "" || int(j.NodeIndex) >= len(j.Places) || len(j.Places[j.NodeIndex].Tasks) == 0 {
-		return errors.New("srun has not said where the tasks of the step are")
+		return errors.New("srun did not send the places of the step's tasks")
 	}
 	for _, p := range j.Places {
 		s.size += len(p.Tasks)
 		if p.Node == "" || strings.ContainsAny(p.Node, ",;\x00") {
-			return fmt.Errorf("%q is no name of a node", p.Node)
+			return fmt.Errorf("%q is not a node name", p.Node)
 		}
 	}
 	if s.size > maxTasks {
@@ -162,7 +162,7 @@ func (s *server) check() error {
 	for _, p := range j.Places {
 		for _, rank := range p.Tasks {
 			if int(rank) >= s.size || seen[rank] {
-				return fmt.Errorf("srun says of task %d twice where it is, or says it of too few", rank)
+				return fmt.Errorf("srun places task %d twice, or too few tasks", rank)
 			}
 			seen[rank] = true
 		}
@@ -173,7 +173,7 @@ func (s *server) check() error {
 	return nil
 }
 
-// heard takes in what the shim says.
+// heard handles a message from the shim.
 func (s *server) heard(h stepwire.Header, raw []byte) error {
 	switch h.Kind {
 	case stepwire.Fence:
@@ -200,7 +200,7 @@ func (s *server) heard(h stepwire.Header, raw []byte) error {
 	return nil
 }
 
-// stop asks for the end of the step, once. The lock is held.
+// stop requests the end of the step, once. The lock is held.
 func (s *server) stop(rank uint32, line string) {
 	if s.over {
 		return

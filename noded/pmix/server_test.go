@@ -188,7 +188,7 @@ func TestTasksThatEnd(t *testing.T) {
 		"before it was connected": {func(s *side) { s.connected(0); s.end(1) }, "the tasks cannot meet: task 1 takes part no more"},
 		"before the other was":    {func(s *side) { s.end(1); s.sync(); s.connected(0) }, "cannot meet: task 1"},
 		"abort": {func(s *side) { s.aborted(1, 7, strings.Repeat("x", 1000)) },
-			"task 1 asks for the end of the step, with status 7: " + strings.Repeat("x", maxAbort)},
+			"task 1 aborts the step with status 7: " + strings.Repeat("x", maxAbort)},
 		"a second program": {func(s *side) { s.connected(0); s.finalized(0); s.connected(0); s.end(0) }, "without MPI_Finalize"},
 	} {
 		t.Run(name, func(t *testing.T) {

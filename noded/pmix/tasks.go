@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// What the library says: its threads call these.
+// The library's threads call these methods.
 
 func (s *server) connected(rank uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.here[rank]; t != nil {
-		t.connected, t.finalized = true, false // a task may execute one program after the other
+		t.connected, t.finalized = true, false // a task may execute several programs in turn
 		s.missed()
 	}
 }
@@ -28,21 +28,21 @@ func (s *server) finalized(rank uint32) {
 	}
 }
 
-// aborted: a task has called MPI_Abort.
+// aborted handles a task's MPI_Abort.
 func (s *server) aborted(rank uint32, status int32, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(text) > maxAbort {
 		text = text[:maxAbort]
 	}
-	line := fmt.Sprintf("task %d asks for the end of the step, with status %d", rank, status)
+	line := fmt.Sprintf("task %d aborts the step with status %d", rank, status)
 	if text != "" {
 		line += ": " + text
 	}
 	s.stop(rank, line)
 }
 
-// ended: the shim says that a task has.
+// ended handles the end of a task, reported by the shim.
 func (s *server) ended(rank uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *server) ended(rank uint32) {
 	s.missed()
 }
 
-// missed ends the step when a task that was never connected has ended, while others are: MPI_Init waits for it. The lock is held.
+// missed ends the step when a task ended that never connected, while others have: they wait for it in MPI_Init. The lock is held.
 func (s *server) missed() {
 	for rank, t := range s.here {
 		if !t.ended || t.connected {
@@ -73,7 +73,7 @@ func (s *server) missed() {
 	}
 }
 
-// fence: the tasks of this node that take part are there. errors.ErrUnsupported: such fences there are not.
+// fence is called when this node's tasks that take part are in the fence. errors.ErrUnsupported: such fences are not supported.
 func (s *server) fence(ranks []uint32, data []byte, c ticket) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *server) fence(ranks []uint32, data []byte, c ticket) error {
 		s.stop(stepwire.All, "the tasks cannot meet: "+s.broken)
 		return errors.New(s.broken)
 	case s.pending != nil:
-		return errors.New("there is a fence already")
+		return errors.New("another fence is open")
 	case len(s.job.Places) == 1:
 		go s.lib.answer(c, 0, data)
 		return nil
@@ -98,7 +98,7 @@ func (s *server) fence(ranks []uint32, data []byte, c ticket) error {
 	return nil
 }
 
-// spread ends a fence over nodes.
+// spread completes a fence across nodes.
 func (s *server) spread(m *pb.StepFence) {
 	var data []byte
 	for _, p := range m.Pairs {
@@ -132,7 +132,7 @@ func (s *server) spread(m *pb.StepFence) {
 	}
 }
 
-// modex asks another node for what its task has put.
+// modex asks another node for the values of its task.
 func (s *server) modex(rank uint32, c ticket) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *server) modex(rank uint32, c ticket) error {
 	return nil
 }
 
-// answered is what another node says.
+// answered handles another node's answer.
 func (s *server) answered(m *pb.PmixModex) {
 	s.mu.Lock()
 	c, open := s.asks[m.Id]
@@ -156,7 +156,7 @@ func (s *server) answered(m *pb.PmixModex) {
 	}
 }
 
-// question is another node's.
+// question handles another node's question.
 func (s *server) question(m *pb.PmixModex) {
 	s.mu.Lock()
 	t := s.here[m.Rank]
@@ -174,10 +174,10 @@ func (s *server) question(m *pb.PmixModex) {
 	}
 }
 
-// maxFetches bounds the questions of other nodes that are open.
+// maxFetches bounds the open questions of other nodes.
 const maxFetches = 1 << 16
 
-// fetched is the library's answer.
+// fetched handles the library's answer.
 func (s *server) fetched(id uint64, status int32, data []byte) {
 	s.mu.Lock()
 	m := s.fetches[id]

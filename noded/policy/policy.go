@@ -1,8 +1,8 @@
-// Package policy decides what may be done on a node, whoever orders it. The root half of the node daemon asks it before
-// it acts, so a compromised controller, or a compromised noded-link, gets no more than this allows.
+// Package policy decides what may be done on a node, whoever orders it. noded-root consults it before it acts, so a compromised
+// controller or noded-link gains no more than the policy allows.
 //
-// The policy is a file of the node, node.conf beside its certificate, which only root can change. Without the file the
-// defaults below hold. docs/administrators.md describes it for administrators.
+// The policy is a file on the node, node.conf beside its certificate, which only root can change. Without the file the defaults
+// below apply. docs/administrators.md describes it for administrators.
 package policy
 
 import (
@@ -24,7 +24,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Refusals is what the controller is told of the policy, so that jobs which nobody here would run are refused when they are submitted.
+// Refusals returns what the controller needs to know of the policy, so that a job that no node would run is refused at
+// submission.
 func (p *Policy) Refusals() *pb.Refusals {
 	if !p.Strict {
 		return nil
@@ -35,41 +36,41 @@ func (p *Policy) Refusals() *pb.Refusals {
 // File is the name of the policy's file.
 const File = "node.conf"
 
-// Policy is what is allowed. The zero Policy judges nothing: it is for daemons that are not root's, and for tests.
+// Policy is what is allowed. The zero Policy allows everything: it is for daemons that do not run as root, and for tests.
 type Policy struct {
-	Strict bool // the rest counts
-	// RootJobs lets root's jobs run.
+	Strict bool // the other fields apply
+	// RootJobs allows root's jobs.
 	RootJobs bool
-	// MinUID is the least uid of a job's user, and the least gid of a group that a job may have without its user being in it
+	// MinUID is the lowest uid of a job's user, and the lowest gid of a group that a job may have without its user being a member
 	// (passwd.System).
 	MinUID uint32
-	// NeedAccount wants the user to be known on this node.
+	// NeedAccount requires that the user is known on this node.
 	NeedAccount bool
 	// Owners are the uids, besides root's, whose files may be run as root.
 	Owners []uint32
-	// Fetched is the folder of the programs that came from the controller; empty: there are none. NoFetched has none of them run.
+	// Fetched is the directory of programs that came from the controller; empty: none. NoFetched forbids to run them.
 	Fetched   string
 	NoFetched bool
-	// Folders are those that programs must lie in, unless they were fetched; empty: any.
+	// Folders are the directories that programs must be in, unless they were fetched; empty: any.
 	Folders []string
-	// Spool is the node's own, in which root's files have contents of users: nothing there is a program.
+	// Spool is the node's spool. Its files are root's, but users supply contents, so nothing in it counts as a program.
 	Spool string
-	// Own is what this node's own slurm.conf and cgroup.conf say.
+	// Own holds the values of this node's own slurm.conf and cgroup.conf.
 	Own Own
 }
 
-// Own is what a controller cannot say, because the node's own files do.
+// Own holds settings that the node's own files decide, not the controller.
 type Own struct {
 	RebootProgram    string
 	ConstrainDevices bool
-	// JobMapDir and StatDir are the folders of SlurmdParameters for exporters of GPU metrics.
+	// JobMapDir and StatDir are the directories of SlurmdParameters for GPU metric exporters.
 	JobMapDir, StatDir string
 }
 
 // Default is the policy of a node without node.conf.
 func Default() Policy { return Policy{Strict: true, MinUID: 1000, NeedAccount: true} }
 
-// Load reads node.conf in a folder. A file that somebody else than root could have changed is refused.
+// Load reads node.conf in a directory. It refuses a file that anybody but root could have changed.
 func Load(dir string) (Policy, error) {
 	path, err := filepath.Abs(filepath.Join(dir, File))
 	if err != nil {
@@ -103,7 +104,7 @@ func Load(dir string) (Policy, error) {
 			errs = append(errs, fmt.Errorf("%s:%d: %w", path, n, err))
 		}
 	}
-	// Who says where programs must lie means those of the host, unless the file says both.
+	// ProgramFolders alone means the host's own programs, so it implies FetchedPrograms=no.
 	may := len(p.Folders) == 0
 	if fetched != "" {
 		if err := yesNo(fetched, &may); err != nil {
@@ -175,42 +176,42 @@ type Judge struct {
 	mu     sync.Mutex
 	known  map[uint32]account
 	absent passwd.Absent
-	asked  uint32 // whom the name service could not be asked about; 0: it answers
+	asked  uint32 // a uid that the name service failed to answer for; 0: it answers
 }
 
-// SetOwn takes over what the node's own files say now.
+// SetOwn updates the values of the node's own files.
 func (j *Judge) SetOwn(o Own) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.Policy.Own = o
 }
 
-// own is what they said last.
+// own returns the last values of the node's own files.
 func (j *Judge) own() Own {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.Policy.Own
 }
 
-// ClosesDevices: the node's own cgroup.conf has ConstrainDevices=yes.
+// ClosesDevices reports whether the node's own cgroup.conf has ConstrainDevices=yes.
 func (j *Judge) ClosesDevices() bool { return j.Strict && j.own().ConstrainDevices }
 
-// account is what was found out about a user.
+// account is the cached answer about a user.
 type account struct {
 	groups []uint32
 	at     time.Time
 }
 
-// rememberFor is how long a user is known without being looked up again: each job of a user in a directory would cost a getent(1).
+// rememberFor is how long an account is cached: otherwise each job of a user in a directory service would cost a getent(1).
 const (
 	rememberFor = time.Minute
 	maxKnown    = 4096
 )
 
-// noID is -1, with which the kernel's calls mean "as it is".
+// noID is -1, which means "unchanged" to the kernel's calls.
 const noID = ^uint32(0)
 
-// User says whether a job may run as this user with these groups.
+// User checks whether a job may run as this user with these groups.
 func (j *Judge) User(uid, gid uint32, groups []uint32) error {
 	if uid == noID || gid == noID || slices.Contains(groups, noID) {
 		return fmt.Errorf("uid %d with group %d is no user: %d stands for none", uid, gid, noID)
@@ -252,10 +253,10 @@ func (j *Judge) User(uid, gid uint32, groups []uint32) error {
 	return nil
 }
 
-// ErrLater is in refusals for which there is no reason but that the node's directory of users does not answer.
+// ErrLater marks refusals whose only reason is that the name service does not answer.
 var ErrLater = errors.New("it is not known whether this node allows it")
 
-// lookUp gives a user's groups, and whether there is such a user here. Who is not found is looked up again the next time.
+// lookUp returns a user's groups, and whether the user exists here. An unknown user is looked up again the next time.
 func (j *Judge) lookUp(uid uint32) (groups []uint32, known bool, err error) {
 	j.mu.Lock()
 	a, ok := j.known[uid]
@@ -282,7 +283,7 @@ func (j *Judge) lookUp(uid uint32) (groups []uint32, known bool, err error) {
 	return a.groups, true, nil
 }
 
-// answered notes whether the name service could be asked about a user.
+// answered notes whether the name service answered for a user.
 func (j *Judge) answered(uid uint32, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -294,7 +295,7 @@ func (j *Judge) answered(uid uint32, err error) {
 	}
 }
 
-// Fault says why no user's jobs can be judged now: the name service did not answer, and does not when it is asked again. "" is none.
+// Fault returns why no job can be checked now: the name service did not answer and still does not. "" is no fault.
 func (j *Judge) Fault() string {
 	j.mu.Lock()
 	uid := j.asked
@@ -308,7 +309,7 @@ func (j *Judge) Fault() string {
 	return ""
 }
 
-// Program says whether a program may be run for the administrator: nobody but root, and TrustedOwners, can have changed it.
+// Program checks whether a program may run for the administrator: only root and TrustedOwners could have changed it.
 func (j *Judge) Program(path string) error {
 	if !j.Strict {
 		return nil
@@ -327,7 +328,7 @@ func (j *Judge) Program(path string) error {
 		return fmt.Errorf("this node does not run it: %s holds no programs", filepath.Dir(real))
 	}
 	if len(j.Folders) > 0 && !slices.ContainsFunc(j.Folders, func(dir string) bool { return below(real, dir) }) {
-		return fmt.Errorf("this node does not run it: %s is in none of the folders %s (ProgramFolders in its node.conf)", real,
+		return fmt.Errorf("this node does not run it: %s is in none of the directories %s (ProgramFolders in its node.conf)", real,
 			strings.Join(j.Folders, ", "))
 	}
 	return nil
@@ -337,7 +338,7 @@ func below(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// Reboot says whether this may be run to reboot: arguments are the node's own slurm.conf's to say.
+// Reboot checks whether a command may run to reboot. Only the node's own slurm.conf may set arguments.
 func (j *Judge) Reboot(words []string) error {
 	if !j.Strict {
 		return nil
@@ -349,7 +350,7 @@ func (j *Judge) Reboot(words []string) error {
 	return j.Program(words[0])
 }
 
-// Dir says whether the files for exporters of GPU metrics may be written to a folder other than the usual ones.
+// Dir checks whether the files for GPU metric exporters may be written to a directory other than the usual ones.
 func (j *Judge) Dir(path string) error {
 	if own := j.own(); !j.Strict || path == own.JobMapDir || path == own.StatDir {
 		return nil
@@ -357,12 +358,12 @@ func (j *Judge) Dir(path string) error {
 	return fmt.Errorf("%s is not named in this node's own slurm.conf (SlurmdParameters)", path)
 }
 
-// plainNames are the variables that programs get besides those of SLURM_ and SLUICE_: whose devices are whose.
+// plainNames are the variables that programs get besides SLURM_* and SLUICE_*: they tell which devices the job has.
 var plainNames = []string{"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK",
 	"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"}
 
-// Env gives the environment of a program: what describes the job, and fixed, which is the node's own. A variable that would change how
-// programs work, such as LD_PRELOAD or BASH_ENV, is refused.
+// Env returns the environment of a program: the job's description and fixed, the node's own variables. A variable that would
+// change how programs work, such as LD_PRELOAD or BASH_ENV, is refused.
 func (j *Judge) Env(env, fixed []string) ([]string, error) {
 	if !j.Strict {
 		return env, nil
@@ -372,9 +373,9 @@ func (j *Judge) Env(env, fixed []string) ([]string, error) {
 		name, _, found := strings.Cut(kv, "=")
 		switch {
 		case !found || strings.ContainsRune(kv, 0):
-			return nil, fmt.Errorf("%.40q is no variable of an environment", kv)
+			return nil, fmt.Errorf("%.40q is not an environment variable", kv)
 		case slices.ContainsFunc(fixed, func(f string) bool { return strings.HasPrefix(f, name+"=") }):
-		case name == "PATH" || name == "SLURM_CONF" || name == "SLUICE_SOCKET": // where the node has none
+		case name == "PATH" || name == "SLURM_CONF" || name == "SLUICE_SOCKET": // dropped where the node has none
 		case strings.HasPrefix(name, "SLURM_"), strings.HasPrefix(name, "SLURMD_"), strings.HasPrefix(name, "SLUICE_"),
 			slices.Contains(plainNames, name):
 			out = append(out, kv)
@@ -385,13 +386,13 @@ func (j *Judge) Env(env, fixed []string) ([]string, error) {
 	return out, nil
 }
 
-// Hold narrows a bundle down to what the node gives anybody. hard is this daemon's own hard limit of a resource.
+// Hold restricts a bundle to what the node allows. hard returns this daemon's own hard limit of a resource.
 func (j *Judge) Hold(b *pb.Bundle, hard func(int) uint64) error {
 	for _, path := range append(slices.Clone(b.TaskProlog), b.TaskEpilog) {
 		if path == "" {
 			continue
 		}
-		if err := j.Program(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // what is not there is not run
+		if err := j.Program(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // a missing program is not run
 			return fmt.Errorf("TaskProlog or TaskEpilog %s: %w", path, err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/tcp"
 )
 
-// Apart connects each node from an address of its own in 127.0.0.0/8, as real nodes have them; for a controller on this machine.
+// Apart connects each node from its own address in 127.0.0.0/8, as real nodes do; for a controller on this machine.
 func Apart(nodes []*conf.Node) func(ctx context.Context, node, addr string) (net.Conn, error) {
 	numbers := make(map[string]int, len(nodes))
 	for i, n := range nodes {

@@ -34,7 +34,7 @@ func newMachine(o *Options, n *conf.Node, number uint64, files mtls.Files, s *sh
 	return &machine{o: o, conf: n, number: number, files: files, topology: s.of(n)}
 }
 
-// life is one boot of a machine: the root half of its daemon, with all its steps. It implements hw.Prober.
+// life is one boot of a machine: the simulated noded-root with all its steps. It implements hw.Prober.
 type life struct {
 	m     *machine
 	boot  string
@@ -43,7 +43,7 @@ type life struct {
 	out   *privsep.Outbox
 	gone  chan struct{}
 
-	rebooting bool // of serve
+	rebooting bool // used by serve
 
 	mu    sync.Mutex
 	ended bool
@@ -53,7 +53,7 @@ type life struct {
 func (m *machine) start(conn net.Conn) *life {
 	m.boots++
 	now := time.Now()
-	// As random as it has to be: a process that is started again speaks for machines that have lost all jobs.
+	// Random enough: a restarted process simulates machines that have lost all jobs.
 	boot := fmt.Sprintf("%08x-%04x-4000-8000-%012x", uint32(now.Unix()), uint16(m.boots), m.number<<20|uint64(now.Nanosecond()>>10))
 	return &life{m: m, boot: boot, began: now, conn: conn, out: privsep.NewOutbox(), gone: make(chan struct{}),
 		steps: map[agent.Key]*step{}}
@@ -66,7 +66,7 @@ func (l *life) Inventory() (hw.Inventory, error) {
 		BootNS: l.began.UnixNano(), OS: "Linux (pretended)", Arch: "x86_64", Hostname: c.Hostname}, nil
 }
 
-// Load implements hw.Prober: the steps use all that they were given.
+// Load implements hw.Prober: the steps use everything that they were given.
 func (l *life) Load() (hw.Load, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,7 +80,7 @@ func (l *life) Load() (hw.Load, error) {
 	return now, nil
 }
 
-// serve is the root half of the daemon, until its other half goes.
+// serve simulates noded-root until noded-link closes the connection.
 func (l *life) serve() {
 	wrote := make(chan struct{})
 	l.say(&nodepb.Word{What: &nodepb.Word_Welcome{Welcome: l.welcome()}})
@@ -106,7 +106,7 @@ func (l *life) serve() {
 	<-wrote
 }
 
-// end stops what runs: the machine is off.
+// end stops all steps: the machine is off.
 func (l *life) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,7 +128,7 @@ func (l *life) welcome() *nodepb.Welcome {
 		Devices: &nodepb.Devices{Report: &pb.DeviceReport{Devices: devices(l.m.conf, l.m.number)}}}
 }
 
-// take carries out an order; false: the daemon ends with it.
+// take carries out a request; false: the daemon ends with it.
 func (l *life) take(o *nodepb.Request) bool {
 	a := &nodepb.Answer{Id: o.Id}
 	switch w := o.What.(type) {
@@ -136,7 +136,7 @@ func (l *life) take(o *nodepb.Request) bool {
 		return true
 	case *nodepb.Request_Stop:
 		return false
-	case *nodepb.Request_Hook: // programs of the administrator are said to have run
+	case *nodepb.Request_Hook: // report the administrator's programs as run
 		if w.Hook.Kind == nodepb.HookKind_HOOK_REBOOT {
 			l.rebooting = true
 			return false
@@ -171,7 +171,7 @@ func (l *life) launch(o *nodepb.Launch) {
 	s.plan()
 }
 
-// fail keeps the end of a step that never began.
+// fail records the end of a step that never began.
 func (l *life) fail(f *nodepb.Fail) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,7 +213,7 @@ func (l *life) look() (all []*pb.StepUsage) {
 	return all
 }
 
-// report tells the other half what is the case with a step. Call it with the lock.
+// report sends the state of a step to noded-link. Call it with the lock.
 func (l *life) report(s *step) {
 	rep := &pb.StepReport{Key: s.key.Proto(), Phase: pb.StepPhase_STEP_RUNNING, SignalsSeen: s.seen, StartNs: s.startNS, Exit: s.exit}
 	switch {
@@ -225,7 +225,7 @@ func (l *life) report(s *step) {
 	l.say(&nodepb.Word{What: &nodepb.Word_Report{Report: rep}})
 }
 
-// devices are the GPUs that a node has by its Gres line. A resource that is only counted needs none.
+// devices returns the GPUs in a node's Gres line. A resource that is only counted needs none.
 func devices(n *conf.Node, number uint64) (all []*pb.Device) {
 	for _, g := range n.Gres {
 		if g.Name != "gpu" {

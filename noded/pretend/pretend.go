@@ -1,11 +1,10 @@
 // Package pretend simulates many nodes in one process, to try a configuration or a controller at scale (`sluice up
 // --pretend`, `sluice-noded pretend`).
 //
-// The half that talks to the controller is real: each node has its own certificate, TLS connection and noded-link
-// (package noded with agent and link), which says hello, sends heartbeats, takes orders and connects again as on any
-// node. noded-root is simulated: nothing is executed, no directory and no process is made. A job runs as long as its
-// script's `sleep`s say and ends as its `exit` says; time limits, signals, suspension and cancelling work as on a
-// script.
+// noded-link is real: each node has its own certificate, TLS connection and noded-link (package noded with agent and link), which
+// says hello, sends heartbeats, takes orders and reconnects as on any node. noded-root is simulated: it executes nothing and
+// creates neither directories nor processes. A job runs as long as the `sleep`s in its script and ends as its `exit` says; time
+// limits, signals, suspension and cancelling work as on a script.
 package pretend
 
 import (
@@ -24,28 +23,28 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Options say for which nodes to speak, and to whom.
+// Options name the nodes to simulate, and their controllers.
 type Options struct {
-	Nodes       []*conf.Node // hardware as slurm.conf has it
+	Nodes       []*conf.Node // hardware as in slurm.conf
 	Controllers []string     // host:port
 	Conf        string       // path of slurm.conf
-	// Certificate gives a node's certificate with its key; it is called once for each node, by several goroutines.
+	// Certificate returns a node's certificate with its key; it is called once for each node, by several goroutines.
 	Certificate func(node string) (mtls.Files, error)
-	// Dial connects a node with a controller; nil: from whatever address the kernel picks.
+	// Dial connects a node to a controller; nil: from any address.
 	Dial func(ctx context.Context, node, addr string) (net.Conn, error)
 	Log  *slog.Logger
 }
 
-// signers bounds the certificates that are signed at a time.
+// signers bounds the certificates signed at a time.
 const signers = 8
 
-// rebootTime is how long a node that reboots is away.
+// rebootTime is how long a rebooting node is away.
 const rebootTime = 5 * time.Second
 
-// Run speaks for the nodes until ctx ends, or the controller has told all of them to end.
+// Run simulates the nodes until ctx ends, or the controller has stopped all of them.
 func Run(ctx context.Context, o Options) error {
 	if len(o.Nodes) == 0 {
-		return errors.New("there is no node to speak for")
+		return errors.New("there are no nodes to simulate")
 	}
 	began := time.Now()
 	machines := make([]*machine, len(o.Nodes))
@@ -83,7 +82,7 @@ func Run(ctx context.Context, o Options) error {
 	return failed
 }
 
-// run is all boots of a machine.
+// run runs all boots of a machine.
 func (m *machine) run(ctx context.Context) error {
 	for {
 		again, err := m.boot(ctx)
@@ -99,7 +98,7 @@ func (m *machine) run(ctx context.Context) error {
 	}
 }
 
-// boot is one life of a machine and of its daemon. again: it ended with a reboot.
+// boot runs one boot of a machine and its daemon. again: it ended with a reboot.
 func (m *machine) boot(ctx context.Context) (again bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -122,7 +121,7 @@ func (m *machine) boot(ctx context.Context) (again bool, err error) {
 	return s.rebooting, err
 }
 
-// shapes keeps one topology for all nodes that are built alike.
+// shapes shares one topology among identical nodes.
 type shapes struct {
 	mu    sync.Mutex
 	known map[[3]int]hw.Topology

@@ -7,17 +7,18 @@ import (
 	"time"
 )
 
-// script is what a batch script would do.
+// script is the simulated effect of a batch script.
 type script struct {
 	takes  time.Duration
-	status uint32 // of its exit
+	status uint32 // exit status
 }
 
-// maxScript bounds what is read of a script.
+// maxScript bounds the part of a script that is read.
 const maxScript = 64 << 10
 
-// read finds the commands sleep, exit and false in a script, one command on a line or separated by semicolons, "&&" being none. All others
-// take no time and succeed. A sleep without a number that can be read, such as one of a variable, takes no time either.
+// read finds the commands sleep, exit and false in a script, one command on a line or separated by semicolons; "&&" is not
+// supported. All other commands take no time and succeed. Neither does a sleep take time if its number cannot be read, for
+// instance because it is a variable.
 func read(text []byte) (s script) {
 	all := string(text[:min(len(text), maxScript)])
 	for line := range strings.Lines(all) {
@@ -49,7 +50,7 @@ func read(text []byte) (s script) {
 	return s
 }
 
-// lasts reads an argument of sleep(1).
+// lasts parses an argument of sleep(1).
 func lasts(word string) time.Duration {
 	if word == "infinity" || word == "inf" {
 		return forever

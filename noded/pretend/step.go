@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// step is a step that is said to run. Its fields are guarded by its life's lock.
+// step is a step that is simulated as running. Its fields are guarded by its life's lock.
 type step struct {
 	l         *life
 	key       agent.Key
@@ -20,9 +20,9 @@ type step struct {
 
 	startNS int64
 	begun   time.Duration // by CLOCK_BOOTTIME, as the next ones
-	frozen  time.Duration // suspended since; 0: it is not
+	frozen  time.Duration // suspended since; 0: not suspended
 	slept   time.Duration // suspended so far
-	limit   time.Duration // time limit with what may be over; 0: none
+	limit   time.Duration // time limit including OverTimeLimit; 0: none
 	over    time.Duration
 	seen    uint32
 	timer   *time.Timer
@@ -50,7 +50,7 @@ func (s *step) limitTo(seconds uint32) {
 
 func (s *step) running() bool { return s.exit == nil }
 
-// ran is how long the step has not been suspended.
+// ran returns how long the step was not suspended.
 func (s *step) ran() time.Duration {
 	end := now()
 	if s.frozen != 0 {
@@ -59,7 +59,7 @@ func (s *step) ran() time.Duration {
 	return end - s.begun - s.slept
 }
 
-// left is how long it is until the step ends if nothing happens.
+// left returns the time until the step ends if nothing happens.
 func (s *step) left() (d time.Duration, timeout bool) {
 	d = forever
 	if !s.hold {
@@ -71,7 +71,7 @@ func (s *step) left() (d time.Duration, timeout bool) {
 	return d - s.ran(), timeout
 }
 
-// plan sets the clock for the end.
+// plan sets the timer for the end.
 func (s *step) plan() {
 	if !s.running() || s.frozen != 0 {
 		s.timer.Stop()
@@ -99,7 +99,7 @@ func (s *step) due() {
 	}
 }
 
-// order is what the controller wants of a step that runs.
+// order applies the controller's order to a running step.
 func (s *step) order(o *pb.StepOrder) {
 	if o.Want == pb.StepWant_WANT_STOP || o.Want == pb.StepWant_WANT_KILL {
 		switch {
@@ -134,7 +134,7 @@ func (s *step) order(o *pb.StepOrder) {
 	s.plan()
 }
 
-// ends says whether a script that has no trap dies of a signal.
+// ends reports whether a script without a trap dies of a signal.
 func ends(s unix.Signal) bool {
 	return s != unix.SIGCHLD && s != unix.SIGURG && s != unix.SIGWINCH && s != unix.SIGCONT && s != unix.SIGSTOP && s != unix.SIGTSTP
 }
@@ -150,7 +150,7 @@ func (s *step) suspend(want bool) {
 	}
 }
 
-// done is the end.
+// done ends the step.
 func (s *step) done(verdict string, status uint32, onOrder bool) {
 	s.timer.Stop()
 	ran := s.ran()
@@ -162,7 +162,7 @@ func (s *step) done(verdict string, status uint32, onOrder bool) {
 	s.l.report(s)
 }
 
-// usage is what the step is said to use: its processors to nine tenths, its memory to a half.
+// usage returns the simulated use of a step: nine tenths of its processors, half of its memory.
 func (s *step) usage() *pb.StepUsage {
 	us := uint64(s.ran().Microseconds()) * uint64(s.cpus)
 	rss := max(s.memoryMiB, 8) << 9

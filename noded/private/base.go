@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/trusted"
 )
 
-// makeBase makes the folder of this node below BasePath, and returns where it really is.
+// makeBase creates this node's directory below BasePath, and returns its real path.
 func makeBase(base string, auto bool) (string, error) {
 	above := filepath.Dir(base)
 	var err error
@@ -30,7 +30,7 @@ func makeBase(base string, auto bool) (string, error) {
 	return checkBase(base)
 }
 
-// makeAll makes a folder and those above it. Nothing is made below a folder that a user may change.
+// makeAll creates a directory and its parents. It creates nothing below a directory that a user may change.
 func makeAll(path string) (real string, err error) {
 	real, err = trusted.Path(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -47,8 +47,8 @@ func makeAll(path string) (real string, err error) {
 	return trusted.Path(path)
 }
 
-// checkBase returns where a node's folder really is. In a folder such as /tmp it may have been made by any user, so the folder itself must
-// be root's, and nobody else may write to it. Once that is so, it stays so: only root can then put something else in its place.
+// checkBase returns the real path of a node's directory. In a directory such as /tmp any user may have created it, so it must
+// belong to root itself, and nobody else may write to it. Once true, this stays true: only root can then replace it.
 func checkBase(base string) (real string, err error) {
 	above, err := trusted.Path(filepath.Dir(base))
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// marker begins the names of what Remove is about to delete.
+// marker is the prefix of names that Remove is about to delete.
 const marker = ".ended-"
 
-// ofStep are the names of steps. Nothing else is touched, wherever BasePath may lead.
+// ofStep matches the names of steps. Nothing else is touched, wherever BasePath may lead.
 var ofStep = regexp.MustCompile(`^job_\d+\.\d+(\.\d+)?$`)
 
-// Remove deletes what a step had below BasePath. What a user has put there is deleted without following it. Once ctx ends, the rest is left
-// to Purge.
+// Remove deletes a step's files below BasePath, without following links that a user has made. Once ctx ends, the rest is left to
+// Purge.
 func Remove(ctx context.Context, base, name string) error {
 	if !ofStep.MatchString(name) {
 		return nil
@@ -26,14 +26,14 @@ func Remove(ctx context.Context, base, name string) error {
 		return ignoreAbsent(err)
 	}
 	defer root.Close()
-	if err := root.Rename(name, marker+name); err != nil { // at once out of the way of a step that is made anew
+	if err := root.Rename(name, marker+name); err != nil { // at once, out of the way of a step with the same name
 		return ignoreAbsent(err)
 	}
 	return removeAll(ctx, root, marker+name)
 }
 
-// Sweep marks what lies below BasePath and belongs to no step that keep knows: left by a node that lost its power, or its spool. Purge
-// deletes it, which may take long.
+// Sweep marks everything below BasePath that belongs to no step that keep knows: leftovers after a node lost its power, or its
+// spool. Purge deletes it, which may take long.
 func Sweep(base string, keep func(name string) bool) error {
 	return each(base, func(root *os.Root, name string) error {
 		if keep(name) || !ofStep.MatchString(name) {

@@ -10,8 +10,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Join takes the calling thread, and what it starts, into the namespaces that another shim has made for the same job. As with Enter, the
-// thread must share neither its working folder nor its root with others, be locked to its goroutine, and end with it.
+// Join moves the calling thread, and its children, into the namespaces that another shim has made for the same job. As with
+// Enter, the thread must share neither working directory nor root with others, be locked to its goroutine, and end with it.
 func Join(p *pb.Privacy, of *pb.Room) error {
 	doors, err := open(p, of)
 	defer func() {
@@ -31,10 +31,10 @@ func Join(p *pb.Privacy, of *pb.Room) error {
 	return nil
 }
 
-// door leads to what another thread has.
+// door is an open namespace or root directory of another thread.
 type door struct {
 	fd   int
-	kind int // a namespace, as for setns(2); 0: the root folder
+	kind int // a namespace, as for setns(2); 0: the root directory
 }
 
 func (d door) join() error {
@@ -47,8 +47,7 @@ func (d door) join() error {
 	return os.NewSyscallError("chroot", unix.Chroot("."))
 }
 
-// open opens everything before anything is entered: what is in /proc then is another matter. The caller closes what has been opened, also
-// when there is an error.
+// open opens everything before anything is entered, because /proc changes then. The caller closes the doors, even on an error.
 func open(p *pb.Privacy, of *pb.Room) (doors []door, err error) {
 	at := func(name string, flags, kind int) {
 		if err != nil {
@@ -68,7 +67,7 @@ func open(p *pb.Privacy, of *pb.Room) (doors []door, err error) {
 	}
 	if wanted&unix.CLONE_NEWNS != 0 {
 		at("ns/mnt", unix.O_RDONLY, unix.CLONE_NEWNS)
-		at("root", unix.O_PATH|unix.O_DIRECTORY, 0) // the namespace's own root is another one when the daemons are in a chroot
+		at("root", unix.O_PATH|unix.O_DIRECTORY, 0) // the namespace's own root differs if the daemons are in a chroot
 	}
 	return doors, err
 }
@@ -77,8 +76,8 @@ func threadOf(of *pb.Room) string {
 	return fmt.Sprintf("/proc/%d/task/%d", of.GetShim(), of.GetThread())
 }
 
-// isRoots refuses what is not a thread of root's. If the shim has died, its number may be a process of some user's by now, in namespaces of
-// the user's making. The real user is asked for: the shim has others for moments.
+// isRoots refuses any thread that is not root's. If the shim has died, its number may now be a process of a user's, in namespaces
+// that the user made. It checks the real user: a shim has other effective users for moments.
 func isRoots(of *pb.Room) error {
 	path := threadOf(of) + "/status"
 	status, err := os.ReadFile(path)

@@ -1,27 +1,27 @@
 // Package private gives jobs private parts of a node: directories such as /dev/shm and /tmp, System V shared memory and
-// semaphores, and message queues (job_container.conf(5), SlurmdParameters=private_ipc). It also prevents jobs from
-// gaining rights (no_new_privs, capabilities).
+// semaphores, and message queues (job_container.conf(5), SlurmdParameters=private_ipc). It also prevents jobs from gaining
+// privileges (no_new_privs, capabilities).
 //
 // # How
 //
-// All of it is an attribute of the thread that forks the job's first process: a mount namespace in which other
-// directories lie over the named ones, an IPC namespace, no_new_privs, a bounding set. None of it can be undone, so such
-// a thread makes one step and ends.
+// All of these are attributes of the thread that forks the job's first process: a mount namespace in which other directories are
+// mounted over the named ones, an IPC namespace, no_new_privs, a bounding set. None can be undone, so such a thread starts one
+// step and ends.
 //
 // # The end
 //
-// Namespaces are pinned nowhere: with the last process of the job they are gone, and with them the files in /dev/shm and
-// the contents of the IPC namespace, whoever was killed before. Files on disk, below BasePath, are deleted by the node
-// daemon: Remove when a step is forgotten, and Sweep, at its start, whatever belongs to no step any more.
+// The namespaces are not pinned: they end with the last process of the job, and with them the files in /dev/shm and the contents
+// of the IPC namespace, whatever was killed first. The node daemon deletes files on disk, below BasePath: with Remove when a step
+// is forgotten, and with Sweep, at startup, those that belong to no step any more.
 //
-// Rejected: pinning the namespaces below BasePath, as Slurm does for its other steps, because mounts that survive a kill
-// -9 have to be found and undone. Returning to the daemon's namespace with setns(2), because it would take a daemon in a
-// chroot to that namespace's own root.
+// Rejected: pinning the namespaces below BasePath, as Slurm does for its other steps, because mounts that survive a kill -9 must
+// be found and undone. Returning to the daemon's namespace with setns(2), because it would move a daemon in a chroot to that
+// namespace's own root.
 //
 // # Steps
 //
-// The steps of an allocation are in its namespaces on the node: their shims Join the thread that has made them, which
-// exists as long as the allocation.
+// The steps of an allocation are in its namespaces on the node: their shims Join the thread that has made them, which exists as
+// long as the allocation.
 package private
 
 import (
@@ -40,18 +40,18 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Shm is no folder on disk but memory, as in Slurm.
+// Shm is in memory, not on disk, as in Slurm.
 const Shm = "/dev/shm"
 
-// Wanted is true when a step needs a thread of its own.
+// Wanted reports whether a step needs a thread of its own.
 func Wanted(p *pb.Privacy) bool {
 	return len(p.GetDirs()) > 0 || p.GetIpc() || p.GetNoNewPrivs() || p.GetBounded()
 }
 
-// Apart is true when a step is in namespaces of its job.
+// Apart reports whether a step is in namespaces of its job.
 func Apart(p *pb.Privacy) bool { return spaces(p) != 0 }
 
-// spaces are the namespaces that it takes, as in clone(2).
+// spaces returns the needed namespaces, as flags of clone(2).
 func spaces(p *pb.Privacy) (flags int) {
 	if len(p.GetDirs()) > 0 {
 		flags |= unix.CLONE_NEWNS
@@ -62,14 +62,14 @@ func spaces(p *pb.Privacy) (flags int) {
 	return flags
 }
 
-// InMemory is true when nothing of it lies on disk: it costs nothing, and is given to jobs without their knowing.
+// InMemory reports whether nothing of it is on disk: then it costs nothing, and jobs get it by default.
 func InMemory(p *pb.Privacy) bool {
 	return !slices.ContainsFunc(p.GetDirs(), func(dir string) bool { return dir != Shm })
 }
 
-// Enter makes namespaces for the calling thread, and what it starts; name is that of the step below BasePath. A step in an allocation,
-// "job_7.1/step_0", which could not Join that one's, shares the folders on disk with it; what is in memory is its own. The thread must be
-// locked to its goroutine, and end with it. nil: none are needed.
+// Enter creates namespaces for the calling thread and its children; name is the step's name below BasePath. A step in an
+// allocation, "job_7.1/step_0", that could not Join the allocation's namespaces shares its directories on disk but has its own
+// memory. The thread must be locked to its goroutine, and end with it. nil: none are needed.
 func Enter(p *pb.Privacy, name string) (*Room, error) {
 	flags := spaces(p)
 	if flags == 0 {
@@ -93,26 +93,26 @@ func Enter(p *pb.Privacy, name string) (*Room, error) {
 	return room, nil
 }
 
-// apart makes the namespaces as copies of the node's.
+// apart creates the namespaces as copies of the node's.
 func apart(flags int) error {
 	if err := unix.Unshare(flags); err != nil {
-		return fmt.Errorf("cannot make namespaces: %w", err)
+		return fmt.Errorf("cannot create namespaces: %w", err)
 	}
 	if flags&unix.CLONE_NEWNS == 0 {
 		return nil
 	}
-	// What is mounted on the node from now on appears here too (automounters), and nothing that is mounted here appears there.
+	// Later mounts of the node appear here too (automounters), but mounts made here do not appear there.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-		return fmt.Errorf("cannot make a mount namespace independent of the node's: %w", err)
+		return fmt.Errorf("cannot detach the mount namespace from the node's: %w", err)
 	}
 	return nil
 }
 
-// cover lays an empty folder that anybody in the job may write to over another.
+// cover mounts an empty directory, writable for everybody in the job, over another.
 func cover(p *pb.Privacy, name string, i int, dir string, shared bool) error {
 	if dir == Shm {
 		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"); err != nil {
-			return fmt.Errorf("cannot make a private %s: %w", dir, err)
+			return fmt.Errorf("cannot create a private %s: %w", dir, err)
 		}
 		return nil
 	}
@@ -121,12 +121,12 @@ func cover(p *pb.Privacy, name string, i int, dir string, shared bool) error {
 		err = unix.Mount(from, dir, "", unix.MS_BIND, "")
 	}
 	if err != nil {
-		return fmt.Errorf("cannot make a private %s: %w", dir, err)
+		return fmt.Errorf("cannot create a private %s: %w", dir, err)
 	}
 	return nil
 }
 
-// makeOwn makes a folder for a step that anybody in it may write to; shared: it may be there already.
+// makeOwn creates a directory of a step, writable for everybody in it; shared: it may exist already.
 func makeOwn(base, step, name string, shared bool) (string, error) {
 	root, err := openBase(base)
 	if err != nil {
@@ -134,7 +134,7 @@ func makeOwn(base, step, name string, shared bool) (string, error) {
 	}
 	defer root.Close()
 	own := filepath.Join(step, name)
-	if err := root.Mkdir(step, 0o700); err != nil && !errors.Is(err, os.ErrExist) { // nobody gets to it but through the mount
+	if err := root.Mkdir(step, 0o700); err != nil && !errors.Is(err, os.ErrExist) { // reachable only through the mount
 		return "", err
 	}
 	if err := root.Mkdir(own, 0o700); err != nil && !(shared && errors.Is(err, os.ErrExist)) {
@@ -148,13 +148,14 @@ func makeOwn(base, step, name string, shared bool) (string, error) {
 	return filepath.Join(root.Name(), own), dir.Chmod(0o777 | os.ModeSticky)
 }
 
-// isMount says whether something is mounted there, going by what the kernel lists: a folder that is not, would be mounted over.
+// isMount reports whether something is mounted there, by the kernel's list: a directory that is not a mount would be mounted
+// over.
 func isMount(path string) bool {
 	mounts, _ := os.ReadFile("/proc/thread-self/mounts")
 	return bytes.Contains(mounts, []byte(" "+path+" "))
 }
 
-// Restrict takes from the calling thread what it and its children are not to have.
+// Restrict removes privileges from the calling thread and its children.
 func Restrict(p *pb.Privacy) error {
 	if p.GetBounded() {
 		if err := bound(p.GetCapabilities()); err != nil {
@@ -169,7 +170,8 @@ func Restrict(p *pb.Privacy) error {
 	return nil
 }
 
-// bound drops all other capabilities from the bounding set, and all from the inheritable one, which a program of root's would get back.
+// bound drops all other capabilities from the bounding set, and all from the inheritable one, from which a root-owned program
+// would regain them.
 func bound(keep uint64) error {
 	for c := range uintptr(64) {
 		if keep>>c&1 != 0 {
@@ -195,7 +197,8 @@ func bound(keep uint64) error {
 	return unix.Capset(&hdr, &data[0])
 }
 
-// Available is p without what cannot be had on this machine, and why. spool is where the scripts of jobs lie, which must stay in sight.
+// Available returns p without the parts that this machine does not support, and the reasons. spool is where jobs' scripts are,
+// which must stay visible.
 func Available(p *pb.Privacy, spool string) (*pb.Privacy, []error) {
 	if !Wanted(p) {
 		return nil, nil
@@ -249,13 +252,13 @@ func tryMounts(dirs []string) error {
 	return err
 }
 
-// usable returns where a folder and BasePath really are, when jobs can have the folder for themselves.
+// usable returns the real paths of a directory and of BasePath if jobs can have the directory privately.
 func usable(p *pb.Privacy, dir, spool string) (real, base string, err error) {
 	scripts, err := filepath.EvalSymlinks(spool)
 	if err != nil {
 		return "", "", err
 	}
-	hides := fmt.Errorf("the spool folder %s, with the jobs' scripts, is in it", spool)
+	hides := fmt.Errorf("it contains the spool directory %s with the jobs' scripts", spool)
 	if dir == Shm {
 		if within(scripts, dir) {
 			return "", "", hides
@@ -264,9 +267,9 @@ func usable(p *pb.Privacy, dir, spool string) (real, base string, err error) {
 	}
 	info, err := os.Stat(dir)
 	if err != nil || !info.IsDir() {
-		return "", "", errors.Join(errors.New("it is not a folder on this node"), err)
+		return "", "", errors.Join(errors.New("it is not a directory on this node"), err)
 	}
-	if real, err = trusted.Path(dir); err != nil { // what is mounted over it later must be what is looked at here
+	if real, err = trusted.Path(dir); err != nil { // a later mount over it must cover what was checked here
 		return "", "", err
 	}
 	if within(scripts, real) {
@@ -278,9 +281,9 @@ func usable(p *pb.Privacy, dir, spool string) (real, base string, err error) {
 	if info, err = os.Lstat(real); err != nil {
 		return "", "", err
 	}
-	// With an /etc of their own, jobs could make themselves root by any set-user-ID program.
+	// With an /etc of their own, jobs could become root through any set-user-ID program.
 	if info.Mode()&0o002 == 0 || info.Mode()&os.ModeSticky == 0 {
-		return "", "", fmt.Errorf("only a folder that everybody may write to, with the sticky bit as in /tmp, can be private (it has %#o)",
+		return "", "", fmt.Errorf("only a world-writable directory with the sticky bit, such as /tmp, can be private (it has %#o)",
 			info.Mode().Perm())
 	}
 	if base, err = makeBase(p.Base, p.MakeBase); err != nil {

@@ -101,11 +101,11 @@ func TestAvailable(t *testing.T) {
 		make bool
 		want string
 	}{
-		{base, []string{spool}, false, "jobs share " + spool + ": the spool folder"},
-		{base, []string{dir}, false, "with the jobs' scripts, is in it"},
-		{base, []string{"/etc"}, false, "only a folder that everybody may write to"},
-		{base, []string{"/no/such"}, false, "it is not a folder on this node"},
-		{base, []string{file}, false, "it is not a folder on this node"},
+		{base, []string{spool}, false, "jobs share " + spool + ": it contains the spool directory"},
+		{base, []string{dir}, false, "with the jobs' scripts"},
+		{base, []string{"/etc"}, false, "only a world-writable directory"},
+		{base, []string{"/no/such"}, false, "it is not a directory on this node"},
+		{base, []string{file}, false, "it is not a directory on this node"},
 		{dir + "/missing", []string{"/var/tmp"}, false, "AutoBasePath=true makes it"},
 		{open, []string{"/var/tmp"}, false, "is writable by everybody"},
 	} {
@@ -117,7 +117,7 @@ func TestAvailable(t *testing.T) {
 	if memory, err := os.MkdirTemp(Shm, "sluice-test"); err == nil {
 		defer os.RemoveAll(memory)
 		p, whys := Available(&pb.Privacy{Dirs: []string{Shm}}, memory)
-		if len(whys) != 1 || !strings.Contains(whys[0].Error(), "with the jobs' scripts, is in it") || len(p.Dirs) > 0 {
+		if len(whys) != 1 || !strings.Contains(whys[0].Error(), "with the jobs' scripts") || len(p.Dirs) > 0 {
 			t.Errorf("a spool in %s: %v, %v", Shm, p, whys)
 		}
 	}

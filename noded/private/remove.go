@@ -8,18 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDepth is how far a deletion descends, with a descriptor open in each folder. A job can nest its folders without bound, and the process
-// that deletes them has descriptors for the whole node.
+// maxDepth is how deep a deletion descends, with an open descriptor for each directory. A job can nest directories without limit,
+// and the deleting process needs its descriptors for the whole node.
 const maxDepth = 32
 
-// removal deletes one folder. What lies deeper than maxDepth is first moved to its top, which is root's alone.
+// removal deletes one directory. What is deeper than maxDepth is first moved to its top, which belongs to root alone.
 type removal struct {
 	ctx   context.Context
 	top   int // descriptor
 	moved int
 }
 
-// removeAll deletes a folder in root and all that is in it, following nothing.
+// removeAll deletes a directory in root and everything in it, without following links.
 func removeAll(ctx context.Context, root *os.Root, name string) error {
 	in, err := root.Open(".")
 	if err != nil {
@@ -33,13 +33,13 @@ func removeAll(ctx context.Context, root *os.Root, name string) error {
 	return nil
 }
 
-// remove deletes a file or folder. Of the errors in a folder it returns the first, after it has tried the rest.
+// remove deletes a file or directory. It tries everything in a directory and returns the first error.
 func (r *removal) remove(in int, name string, depth int) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
 	err := unix.Unlinkat(in, name, 0)
-	if err == unix.EISDIR || err == unix.EPERM { // the latter is what POSIX has for folders
+	if err == unix.EISDIR || err == unix.EPERM { // the latter is POSIX's error for directories
 		if folder := unix.Unlinkat(in, name, unix.AT_REMOVEDIR); folder != unix.ENOTDIR {
 			err = folder
 		}
@@ -76,7 +76,7 @@ func (r *removal) remove(in int, name string, depth int) error {
 	}
 }
 
-// clear deletes what is in a folder, and says how much of it is gone.
+// clear deletes the contents of a directory, and reports how much is gone.
 func (r *removal) clear(dir *os.File, depth int) (n int, failed error) {
 	if _, err := dir.Seek(0, 0); err != nil {
 		return 0, err
@@ -90,17 +90,17 @@ func (r *removal) clear(dir *os.File, depth int) (n int, failed error) {
 				failed = err
 			}
 		}
-		if err != nil || len(names) == 0 { // the end, or an error that the deletion of the folder tells
+		if err != nil || len(names) == 0 { // the end, or an error that the deletion of the directory will report
 			return n, failed
 		}
 	}
 	return n, r.ctx.Err()
 }
 
-// lift moves a folder to the top, where it is met again.
+// lift moves a directory to the top, to be deleted later.
 func (r *removal) lift(in int, name string) error {
 	for {
-		// A folder that is not empty is not replaced; one that is, may be.
+		// Rename replaces an empty directory, but no other one.
 		err := unix.Renameat(in, name, r.top, fmt.Sprintf("deep-%d", r.moved))
 		r.moved++
 		if err != unix.EEXIST && err != unix.ENOTEMPTY { // left by an interrupted deletion

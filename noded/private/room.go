@@ -8,14 +8,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Room is the namespaces of a thread. What there is to be seen in them stays open: it is looked at after each step, and finding it costs
-// more than that.
+// Room is the namespaces of a thread. Their contents stay open: they are checked after each step, and opening them costs more
+// than the check.
 type Room struct {
 	disk  bool
 	ipc   bool
 	whole bool   // all that was wanted is there
-	shm   int    // the folder
-	mq    int    // that of the message queues of the IPC namespace; -1: they cannot be listed
+	shm   int    // directory /dev/shm
+	mq    int    // directory of the message queues of the IPC namespace; -1: not listable
 	sysv  [3]int // the tables of System V memory, semaphores and message queues
 }
 
@@ -23,13 +23,13 @@ func newRoom(p *pb.Privacy) *Room {
 	return &Room{disk: !InMemory(p), ipc: p.GetIpc(), shm: -1, mq: -1, sysv: [3]int{-1, -1, -1}}
 }
 
-// Whole says whether others can be taken into it instead of one of their own.
+// Whole reports whether other steps can join these namespaces instead of their own.
 func (r *Room) Whole() bool { return r.whole }
 
 const folderFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 
-// queues mounts the message queues of the IPC namespace where those of the node are seen. Where they are not, nobody looks for them, but
-// Empty has to know.
+// queues mounts the message queues of the IPC namespace where the node's are visible. If they are not, no program looks for them,
+// but Empty must know.
 func (r *Room) queues() {
 	at := "/dev/mqueue"
 	if !isMount(at) {
@@ -43,7 +43,7 @@ func (r *Room) queues() {
 	}
 }
 
-// look opens the rest, in the namespaces: the tables are those of the IPC namespace in which they were opened.
+// look opens the rest inside the namespaces: the tables show the IPC namespace in which they were opened.
 func (r *Room) look() {
 	if r.disk {
 		return // never empty
@@ -57,7 +57,7 @@ func (r *Room) look() {
 	}
 }
 
-// opened is -1 when it cannot be.
+// opened returns -1 on an error.
 func opened(path string, flags int) int {
 	fd, err := unix.Open(path, flags, 0)
 	if err != nil {
@@ -66,7 +66,7 @@ func opened(path string, flags int) int {
 	return fd
 }
 
-// Close is for the end of the thread, with which the namespaces go.
+// Close is for the end of the thread, with which the namespaces end.
 func (r *Room) Close() {
 	if r == nil {
 		return
@@ -79,7 +79,7 @@ func (r *Room) Close() {
 	r.shm, r.mq, r.sysv = -1, -1, [3]int{-1, -1, -1}
 }
 
-// Empty says whether another step of the same user could not tell these namespaces from new ones.
+// Empty reports whether another step of the same user could not tell these namespaces from new ones.
 func (r *Room) Empty() bool {
 	if r.disk || !emptyFolder(r.shm) {
 		return false
@@ -95,7 +95,7 @@ func (r *Room) Empty() bool {
 	return emptyFolder(r.mq)
 }
 
-// emptyFolder is false also of one that cannot be read.
+// emptyFolder is false also for an unreadable one.
 func emptyFolder(fd int) bool {
 	if _, err := unix.Seek(fd, 0, unix.SEEK_SET); err != nil {
 		return false
@@ -117,7 +117,7 @@ func emptyFolder(fd int) bool {
 	}
 }
 
-// emptyTable says whether there is nothing in a table but its heading.
+// emptyTable reports whether a table has only its heading.
 func emptyTable(fd int) bool {
 	var buf [1024]byte
 	lines, at := 0, int64(0)

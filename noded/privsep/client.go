@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ErrGone is what is left of a request when the other half has gone: whether it was carried out is not known.
+// ErrGone reports that noded-root has gone. Whether it carried out the request is unknown.
 var ErrGone = errors.New("the root half of the node daemon has gone")
 
 // Client is noded-link's end of the connection.
@@ -31,19 +31,19 @@ type Client struct {
 	waiting map[uint64]chan *nodepb.Answer // nil once the connection has ended
 }
 
-// Dial takes over a connection and gives the welcome.
+// Dial takes over a connection and returns the Welcome.
 func Dial(conn net.Conn) (*Client, *nodepb.Welcome, error) {
 	r := bufio.NewReaderSize(conn, 16<<10)
 	w, err := readWord(r)
 	if err != nil {
 		_ = conn.Close()
-		return nil, nil, fmt.Errorf("cannot learn about this node from the root half of the node daemon: %w", err)
+		return nil, nil, fmt.Errorf("cannot read the welcome of the root half of the node daemon: %w", err)
 	}
 	if w.GetWelcome() == nil {
 		_ = conn.Close()
-		return nil, nil, errors.New("the root half of the node daemon does not begin with a welcome")
+		return nil, nil, errors.New("the first message of the root half of the node daemon is not a welcome")
 	}
-	// They are one program, unless somebody has mixed files: a noded-link is started from the file that noded-root runs.
+	// Both are the same program unless somebody has mixed files: noded-link is started from the file that noded-root runs.
 	if err := version.Ours.Meets("noded-link", "noded-root", version.Parse(w.GetWelcome().Build)); err != nil {
 		_ = conn.Close()
 		return nil, nil, err
@@ -68,7 +68,7 @@ func readWord(r *bufio.Reader) (*nodepb.Word, error) {
 	return w, proto.Unmarshal(b, w)
 }
 
-// Words are what the root half says, but for its answers. Closed when the connection has ended.
+// Words delivers noded-root's messages other than answers. Closed when the connection has ended.
 func (c *Client) Words() <-chan *nodepb.Word { return c.words }
 
 // Gone is closed when the connection has ended.
@@ -108,11 +108,12 @@ func (c *Client) end() {
 	close(c.gone)
 }
 
-// Tell gives a request that is not answered.
+// Tell sends a request that is not answered.
 func (c *Client) Tell(o *nodepb.Request) { _ = c.out.Put(o) }
 
-// Call gives a request and waits for its answer. When ctx ends the request is cancelled, and its answer, which says what became of it, is
-// still waited for. ErrGone: nobody knows. A large request waits until others have been answered; when ctx ends before, it is not given.
+// Call sends a request and waits for its answer. When ctx ends, Call cancels the request and still waits for the answer, which
+// says what became of it. ErrGone: unknown. A large request waits until others have been answered; if ctx ends before that, it is
+// not sent.
 func (c *Client) Call(ctx context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	c.mu.Lock()
 	c.last++
@@ -148,7 +149,7 @@ func (c *Client) Call(ctx context.Context, o *nodepb.Request) (*nodepb.Answer, e
 			return said(a)
 		case <-c.gone:
 			select {
-			case a := <-answer: // the last thing it said
+			case a := <-answer: // the answer was the last message
 				return said(a)
 			default:
 				return nil, ErrGone
@@ -160,7 +161,7 @@ func (c *Client) Call(ctx context.Context, o *nodepb.Request) (*nodepb.Answer, e
 	}
 }
 
-// room waits until a request may be given, as far as its size goes.
+// room waits until a request of this size may be sent.
 func (c *Client) room(ctx context.Context, b []byte) (leave func(), err error) {
 	n, err := Weight((&nodepb.Request{}).ProtoReflect().Descriptor(), b)
 	switch {

@@ -1,6 +1,5 @@
-// Package privsep is the protocol between the two halves of a node daemon: protobuf messages
-// (sluice/node/v1/privsep.proto) on a stream socket, each preceded by its length in four bytes, little-endian. Nothing is
-// allocated before a length has been judged.
+// Package privsep is the protocol between the two halves of a node daemon: protobuf messages (sluice/node/v1/privsep.proto) on a
+// stream socket, each preceded by its length in four bytes, little-endian. A length is checked before anything is allocated.
 package privsep
 
 import (
@@ -16,26 +15,27 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Bounds of a message. A request holds at most a script of 4 MiB and an environment of 1 MiB; what the root half says may hold all steps.
+// Bounds of a message. A request holds at most a script of 4 MiB and an environment of 1 MiB. A message from noded-root may
+// describe all steps.
 const (
 	MaxRequest = 8 << 20
 	MaxWord    = 256 << 20
 )
 
-// ErrTooLong is a message beyond its bound.
+// ErrTooLong reports a message beyond its bound.
 var ErrTooLong = errors.New("the message is too long")
 
-// MaxUnread is how much may wait for a reader that does not read, but for one message and the one that is being written.
+// MaxUnread bounds the queue for a peer that does not read. One message may exceed it, and the one being written does not count.
 const MaxUnread = 64 << 20
 
-// ErrUnread is what is told to somebody who does not listen.
-var ErrUnread = errors.New("too much has been said that the other half of the node daemon does not read")
+// ErrUnread reports that the peer does not read.
+var ErrUnread = errors.New("the other half of the node daemon does not read its messages")
 
-// Pair is a connected pair of sockets; ours is for this process, theirs to be given to another one.
+// Pair returns a connected pair of sockets; ours is for this process, theirs for another one.
 func Pair() (ours net.Conn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot make a pair of sockets: %w", err)
+		return nil, nil, fmt.Errorf("cannot create a socket pair: %w", err)
 	}
 	theirs = os.NewFile(uintptr(fds[1]), "requests")
 	if ours, err = FromFD(fds[0]); err != nil {
@@ -45,7 +45,7 @@ func Pair() (ours net.Conn, theirs *os.File, err error) {
 	return ours, theirs, nil
 }
 
-// FromFD is the connection of an inherited descriptor, which it takes over.
+// FromFD returns the connection of an inherited descriptor, which it takes over.
 func FromFD(fd int) (net.Conn, error) {
 	f := os.NewFile(uintptr(fd), "requests")
 	defer f.Close()
@@ -56,7 +56,7 @@ func FromFD(fd int) (net.Conn, error) {
 	return c, nil
 }
 
-// Append puts a message with its length behind what is in b.
+// Append appends a message, preceded by its length, to b.
 func Append(b []byte, m proto.Message) ([]byte, error) {
 	at := len(b)
 	b = append(b, 0, 0, 0, 0)
@@ -72,7 +72,7 @@ func Append(b []byte, m proto.Message) ([]byte, error) {
 	return b, nil
 }
 
-// Read gives the next message's bytes. io.EOF is the orderly end of the stream.
+// Read returns the next message. io.EOF is the orderly end of the stream.
 func Read(r io.Reader, limit int) ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -84,27 +84,27 @@ func Read(r io.Reader, limit int) ([]byte, error) {
 	}
 	b := make([]byte, n)
 	if _, err := io.ReadFull(r, b); err != nil {
-		return nil, fmt.Errorf("a message is cut short: %w", err)
+		return nil, fmt.Errorf("a message is truncated: %w", err)
 	}
 	return b, nil
 }
 
-// Outbox is what is to be written to a connection. Whoever puts something in never waits for the other side.
+// Outbox queues messages for a connection. Put never waits for the peer.
 type Outbox struct {
 	mu   sync.Mutex
 	buf  []byte
 	wake chan struct{}
 }
 
-// NewOutbox makes one; Run writes.
+// NewOutbox returns an empty Outbox; Run writes its messages.
 func NewOutbox() *Outbox { return &Outbox{wake: make(chan struct{}, 1)} }
 
-// Put queues a message. With ErrUnread it has not been queued, and the connection is of no more use.
+// Put queues a message. After ErrUnread the message is lost and the connection must be closed.
 func (o *Outbox) Put(m proto.Message) error {
 	return o.add(func(b []byte) ([]byte, error) { return Append(b, m) })
 }
 
-// put is Put of a message that has been encoded, of at most MaxRequest.
+// put is Put for an encoded message of at most MaxRequest bytes.
 func (o *Outbox) put(raw []byte) error {
 	return o.add(func(b []byte) ([]byte, error) {
 		return append(binary.LittleEndian.AppendUint32(b, uint32(len(raw))), raw...), nil
@@ -123,7 +123,7 @@ func (o *Outbox) add(put func([]byte) ([]byte, error)) error {
 	return err
 }
 
-// Wake has Run look whether there is more.
+// Wake makes Run check for more messages.
 func (o *Outbox) Wake() {
 	select {
 	case o.wake <- struct{}{}:
@@ -131,11 +131,11 @@ func (o *Outbox) Wake() {
 	}
 }
 
-// keepBytes is the buffer that is kept for the next messages: one large message must not hold its memory for ever.
+// keepBytes is the largest buffer kept for the next messages: one large message must not hold its memory for ever.
 const keepBytes = 64 << 10
 
-// Run writes to w until end is closed or a write fails. more, which may be nil, is asked for messages when there is nothing else to write,
-// so that what changes faster than the other side reads is told once.
+// Run writes to w until end is closed or a write fails. When it has written everything queued, it asks more (may be nil) for
+// messages, so that a state that changes faster than the peer reads is sent once.
 func (o *Outbox) Run(w io.Writer, end <-chan struct{}, more func() []proto.Message) error {
 	var out []byte
 	for {

@@ -8,25 +8,25 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// What requests may take of the other half's memory, by Weight. A batch job of the largest size that can be submitted, with a script of
+// Limits of the memory that requests take in noded-root, by Weight. The largest batch job that can be submitted, with a script of
 // 4 MiB and an environment of 1 MiB, weighs some 12 MiB.
 const (
-	MaxWeight = 48 << 20 // one request: the prolog of a job of 10,000 nodes with eight GPUs each is told of half of that
-	Large     = 64 << 10 // one that weighs more counts against LargeUnderWay
-	// LargeUnderWay is what all large requests under way may weigh that noded-link gives: the next one waits in noded-link. noded-root ends
-	// a connection with more than MostUnderWay, rather than read no further: the request to end a step must not wait behind the launches of
-	// others, which a disk may hold up.
+	MaxWeight = 48 << 20 // one request: twice the prolog of a job with 10,000 nodes of eight GPUs each
+	Large     = 64 << 10 // a heavier request counts against LargeUnderWay
+	// LargeUnderWay bounds the weight of all large requests under way; noded-link delays the next one. noded-root closes a
+	// connection beyond MostUnderWay rather than stop reading: the request to end a step must not wait behind launches that a
+	// disk blocks.
 	LargeUnderWay = 64 << 20
 	MostUnderWay  = 96 << 20
 )
 
-// maxDepth is how deep messages may lie within each other; ours are less than ten deep.
+// maxDepth bounds the nesting of messages; ours are less than ten deep.
 const maxDepth = 32
 
 var errEncoding = errors.New("it is no message, or of no known kind")
 
-// Weight is an upper bound, in bytes, for the memory that a message takes once it has been decoded: a frame of a few bytes for each entry
-// may hold a million entries. It decodes nothing.
+// Weight returns an upper bound, in bytes, for the memory that a message takes once decoded: a small message may hold a million
+// entries. It decodes nothing.
 func Weight(md protoreflect.MessageDescriptor, b []byte) (int64, error) { return weigh(md, b, 0) }
 
 func weigh(md protoreflect.MessageDescriptor, b []byte, depth int) (sum int64, err error) {
@@ -64,7 +64,7 @@ func weigh(md protoreflect.MessageDescriptor, b []byte, depth int) (sum int64, e
 	return sum, nil
 }
 
-// structs are the sizes of messages without what their fields refer to.
+// structs caches the sizes of messages without what their fields refer to.
 var structs sync.Map // protoreflect.FullName: int64
 
 func structOf(md protoreflect.MessageDescriptor) int64 {
@@ -82,19 +82,19 @@ func structOf(md protoreflect.MessageDescriptor) int64 {
 			n += 8
 		}
 	}
-	n += n / 4 // sizes are rounded up when they are allocated
+	n += n / 4 // the allocator rounds sizes up
 	structs.Store(md.FullName(), n)
 	return n
 }
 
-// weighBytes is for a value that has a length.
+// weighBytes weighs a length-delimited value.
 func weighBytes(f protoreflect.FieldDescriptor, v []byte, depth int) (int64, error) {
 	switch {
 	case f.Message() != nil:
 		n, err := weigh(f.Message(), v, depth+1)
 		return n + 2*8, err
 	case f.Kind() == protoreflect.StringKind, f.Kind() == protoreflect.BytesKind:
-		return int64(len(v)) + 16 + 2*24, nil // its own room, and in a list
+		return int64(len(v)) + 16 + 2*24, nil // its data, and its place in a list
 	}
 	return 16 * int64(len(v)), nil // numbers, packed: one byte may be one
 }

@@ -13,17 +13,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The framing of ttrpc (PROTOCOL.md): length, stream, type and flags, then so many bytes.
+// The framing of ttrpc (PROTOCOL.md): length, stream, type and flags, then the payload.
 const (
 	frameHeader  = 10
 	frameRequest = 1
 	frameAnswer  = 2
-	// refusalPatience is how long a command that is refused may take to send its request and read the answer.
+	// refusalPatience is how long a refused command may take to send its request and read the answer.
 	refusalPatience = 2 * time.Second
 )
 
-// refuse answers a connection's first request with p, in place of the controller. first is what has been read already. What the command
-// still sends is read and thrown away: closing the socket before would have it fail while it writes.
+// refuse answers a connection's first request with p, in place of the controller. first holds the bytes already read. The rest is
+// read and discarded: if the socket closed earlier, the command would fail while it writes.
 func refuse(c *net.UnixConn, first []byte, p *pb.Problem) {
 	if c.SetDeadline(time.Now().Add(refusalPatience)) != nil {
 		return
@@ -47,7 +47,7 @@ func refuse(c *net.UnixConn, first []byte, p *pb.Problem) {
 	_, _ = io.Copy(io.Discard, c)
 }
 
-// frame is an answer of ttrpc that says that a call has failed.
+// frame returns a ttrpc answer that reports a failed call.
 func frame(stream uint32, p *pb.Problem) ([]byte, error) {
 	st := status.New(codes.Unavailable, p.Error())
 	if with, err := st.WithDetails(p); err == nil {

@@ -1,14 +1,12 @@
-// Package relay lets commands work on a host that is not the controller's. It serves a unix socket with the protocol of
-// the controller's own, asks the kernel who has connected (SO_PEERCRED), and passes the bytes on, one stream of RelayAPI
-// for each connection. It understands nothing of them and decides nothing: the controller judges whether this host may
-// speak for a user.
+// Package relay lets commands work on hosts other than the controller's. It serves a unix socket with the controller's own
+// protocol, asks the kernel who has connected (SO_PEERCRED), and passes the bytes on, one stream of RelayAPI per connection. It
+// neither interprets them nor decides anything: the controller judges whether this host may speak for a user.
 //
-// The only answer that a relay gives itself is that the controller is away, and only when the controller has certainly
-// not heard the request. Then sbatch may wait. Otherwise the connection breaks, and the request id makes a retry the
-// same job.
+// The only answer from the relay itself is that the controller is away, given only if the controller has certainly not received
+// the request. Then sbatch may wait. Otherwise the connection breaks, and the request id makes a retry the same job.
 //
-// All streams share one connection, which is not that of the node's reports. The relay runs in noded-link, because it
-// parses what comes from the network; noded-root makes the socket and hands it over.
+// All streams share one connection, separate from that of the node's reports. The relay runs in noded-link because it parses
+// network input; noded-root creates the socket and passes it on.
 package relay
 
 import (
@@ -33,39 +31,39 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Bounds of a relay. The controller has its own, a little above those of MaxCalls.
+// Bounds of a relay. The controller has its own limits, slightly above these.
 const (
-	LoginCalls = 1000 // connections of commands on a login host
-	NodeCalls  = 240  // on a compute host
-	// userShare is the part of them that one user may have.
+	LoginCalls = 1000 // command connections on a login host
+	NodeCalls  = 240  // command connections on a compute host
+	// userShare: one user may have the userShare-th part of them.
 	userShare = 4
-	// patience is how long a connection may be open without having said anything, and how long a write may wait for a command to read.
+	// patience is how long a connection may be open without a request, and how long a write may wait for a command to read.
 	patience = 30 * time.Second
-	// connectPatience is how long a command waits for the way to the controller: less than MessageTimeout (slurm.conf(5)), so that it is
-	// told what is wrong.
+	// connectPatience is how long a command waits for the controller: less than MessageTimeout (slurm.conf(5)), so that the user
+	// sees the reason.
 	connectPatience = 4 * time.Second
-	// pieceBytes are those of a piece that this side sends.
+	// pieceBytes is the size of the pieces that this side sends.
 	pieceBytes = 32 << 10
-	// fullPause is how long is waited when the process has no descriptor left.
+	// fullPause is the pause when the process is out of descriptors.
 	fullPause = 50 * time.Millisecond
 )
 
 // Options of a relay.
 type Options struct {
 	Listener    *net.UnixListener
-	Host        string   // its name, for what is said to users
+	Host        string   // its name, for messages to users
 	Controllers []string // host:port, tried in turn
 	TLS         *tls.Config
-	Most        int  // connections of commands: LoginCalls or NodeCalls
-	Keep        bool // the connection with the controller is kept also while nobody uses it
-	// User gives the login name of a uid on this host; empty: it has none.
+	Most        int  // limit for command connections: LoginCalls or NodeCalls
+	Keep        bool // keep the connection to the controller open when unused
+	// User returns the login name of a uid on this host; empty: it has none.
 	User func(ctx context.Context, uid uint32) (string, error)
 	Log  *slog.Logger
-	// Followed judges controllers; nil: every one is followed.
+	// Followed decides which controllers to accept; nil: all.
 	Followed *greet.Followed
-	// Signs is told which authority signs certificates; may be nil. It must not wait.
+	// Signs receives the CA that signs certificates; may be nil. It must not block.
 	Signs func(authority string)
-	// Renewed says that the certificate behind TLS is another one: calls from then on go over a connection that shows it. May be nil.
+	// Renewed signals that TLS has a new certificate: later calls use a new connection that presents it. May be nil.
 	Renewed <-chan struct{}
 }
 
@@ -91,7 +89,7 @@ func Run(ctx context.Context, o Options) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ECONNABORTED):
-			r.warn("cannot accept connections of commands", err)
+			r.warn("cannot accept command connections", err)
 			time.Sleep(fullPause)
 			continue
 		case err != nil:
@@ -112,7 +110,7 @@ type relay struct {
 	conns map[uint32]int // by uid
 }
 
-// begin keeps a connection open where that is wanted.
+// begin keeps a connection open if Keep is set.
 func (r *relay) begin(ctx context.Context, up *uplink) {
 	ctx, up.end = context.WithCancel(ctx)
 	if r.o.Keep {
@@ -120,7 +118,7 @@ func (r *relay) begin(ctx context.Context, up *uplink) {
 	}
 }
 
-// follow makes a new connection when the certificate was renewed. The old one ends with the last call on it.
+// follow opens a new connection after the certificate was renewed. The old one closes after its last call.
 func (r *relay) follow(ctx context.Context) {
 	for {
 		select {
@@ -143,14 +141,14 @@ func (r *relay) follow(ctx context.Context) {
 	}
 }
 
-// uplink is the connection for the next call.
+// uplink returns the connection for the next call.
 func (r *relay) uplink() *uplink {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.up
 }
 
-// take is uplink for a call, which leaves it when it ends.
+// take is uplink for a call, which must call leave when it ends.
 func (r *relay) take() (up *uplink, leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,7 +162,7 @@ func (r *relay) warn(what string, err error) {
 	}
 }
 
-// credentials asks the kernel who has connected, as of the time of the connect.
+// credentials asks the kernel who has connected, as of the time of connect(2).
 func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -175,7 +173,7 @@ func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	return cred, errors.Join(err, credErr)
 }
 
-// hold takes a place for a user's connection. Root, who may want to see what is wrong, has room of its own.
+// hold reserves a place for a user's connection. Root may exceed the limits, to see what is wrong.
 func (r *relay) hold(uid uint32) (leave func(), ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,7 +192,7 @@ func (r *relay) hold(uid uint32) (leave func(), ok bool) {
 	}, true
 }
 
-// serve is the life of one connection of a command.
+// serve handles one connection of a command.
 func (r *relay) serve(ctx context.Context, c *net.UnixConn) {
 	defer c.Close()
 	whole := ctx
@@ -205,17 +203,17 @@ func (r *relay) serve(ctx context.Context, c *net.UnixConn) {
 	defer stop()
 	cred, err := credentials(c)
 	if err != nil {
-		r.warn("refused a connection of a command: the kernel does not report its credentials", err)
+		r.warn("refusing a command connection: cannot read its credentials", err)
 		return
 	}
 	leave, ok := r.hold(cred.Uid)
 	if !ok {
-		refuse(c, nil, pb.NewProblem(pb.CodeRateLimited, "host %s has too many connections of commands open", r.o.Host).WithHint(
+		refuse(c, nil, pb.NewProblem(pb.CodeRateLimited, "host %s has too many command connections open", r.o.Host).WithHint(
 			"wait until some of your commands have finished"))
 		return
 	}
 	defer leave()
-	// The first bytes go with the first piece: a connection that says nothing costs the controller nothing.
+	// The stream starts with the first bytes: a silent connection costs the controller nothing.
 	first := make([]byte, pieceBytes)
 	_ = c.SetReadDeadline(time.Now().Add(patience))
 	n, err := c.Read(first)
@@ -236,7 +234,7 @@ func (r *relay) serve(ctx context.Context, c *net.UnixConn) {
 		return
 	}
 	piece := &nodepb.Piece{Caller: &nodepb.Caller{Uid: cred.Uid, Gid: cred.Gid, Pid: cred.Pid, User: user}, Data: first[:n]}
-	if err := stream.Send(piece); err != nil && err != io.EOF { // io.EOF: the receiver learns why
+	if err := stream.Send(piece); err != nil && err != io.EOF { // io.EOF: the receiver gets the reason
 		return
 	}
 	sent := make(chan struct{})
@@ -247,7 +245,7 @@ func (r *relay) serve(ctx context.Context, c *net.UnixConn) {
 	}()
 	answered, err := receive(c, stream)
 	gone := ctx.Err() != nil
-	_ = c.SetReadDeadline(time.Unix(1, 0)) // the sender ends
+	_ = c.SetReadDeadline(time.Unix(1, 0)) // stops the sender
 	<-sent
 	if err != nil && !answered && !gone {
 		r.refused(whole, c, first[:n], err)
@@ -256,12 +254,12 @@ func (r *relay) serve(ctx context.Context, c *net.UnixConn) {
 
 type stream = grpc.BidiStreamingClient[nodepb.Piece, nodepb.Piece]
 
-// send passes on what the command says, until it ends.
+// send forwards the command's bytes until the command ends.
 func send(c *net.UnixConn, s stream) {
 	b := make([]byte, pieceBytes)
 	for {
 		n, err := c.Read(b)
-		if n > 0 && s.Send(&nodepb.Piece{Data: b[:n]}) != nil { // encoded when it returns
+		if n > 0 && s.Send(&nodepb.Piece{Data: b[:n]}) != nil { // Send has encoded it when it returns, so b is free again
 			return
 		}
 		if err != nil {
@@ -270,7 +268,8 @@ func send(c *net.UnixConn, s stream) {
 	}
 }
 
-// receive passes on what the controller says, until it ends. A command that does not read is cut off, as on the controller's host.
+// receive forwards the controller's bytes until the stream ends. A command that does not read is disconnected, as on the
+// controller's host.
 func receive(c *net.UnixConn, s stream) (answered bool, err error) {
 	for {
 		p, err := s.Recv()
@@ -290,8 +289,8 @@ func receive(c *net.UnixConn, s stream) (answered bool, err error) {
 	}
 }
 
-// refused tells a command what keeps it from the controller, where that is certain: what may have arrived, and only its answer is lost,
-// looks as it does on the controller's host, where the connection breaks.
+// refused tells a command why it cannot reach the controller, if the request has certainly not arrived. Otherwise only the answer
+// may be lost, and the connection breaks, as on the controller's host.
 func (r *relay) refused(ctx context.Context, c *net.UnixConn, first []byte, err error) {
 	var away *awayError
 	switch st := status.Convert(err); {
@@ -301,19 +300,19 @@ func (r *relay) refused(ctx context.Context, c *net.UnixConn, first []byte, err 
 	case st.Code() == codes.ResourceExhausted:
 		refuse(c, first, pb.NewProblem(pb.CodeRateLimited, "%s", st.Message()))
 	case st.Code() == codes.PermissionDenied, st.Code() == codes.Unauthenticated, st.Code() == codes.InvalidArgument,
-		st.Code() == codes.FailedPrecondition: // builds or clocks that are too far apart
+		st.Code() == codes.FailedPrecondition: // builds or clocks too far apart
 		r.warn("the controller refuses what this host relays", err)
 		refuse(c, first, pb.NewProblem(pb.CodeAccessDenied, "the controller refuses host %s: %s", r.o.Host, st.Message()))
 	}
 }
 
-// awayError says that there is no way to the controller.
+// awayError reports that the controller cannot be reached.
 type awayError struct{ text string }
 
 func (e *awayError) Error() string { return e.text }
 
-// Listen makes the socket of a host, open to every local user, in a folder that only the daemon's user may write to. One that is left from
-// a daemon that is gone is replaced; one that answers is not.
+// Listen creates the socket of a host, open to every local user, in a directory that only the daemon's user may write to. It
+// replaces the socket of a daemon that is gone, but not one that answers.
 func Listen(path string) (*os.File, error) {
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		_ = c.Close()
@@ -329,11 +328,11 @@ func Listen(path string) (*os.File, error) {
 		return nil, fmt.Errorf("cannot listen on %s: %w", path, err)
 	}
 	defer l.Close()
-	l.SetUnlinkOnClose(false) // between two daemons the socket stays: commands that submit see that one has been here, and wait
+	l.SetUnlinkOnClose(false) // the socket outlives the daemon, so that commands that submit recognise a restart and wait
 	return l.File()
 }
 
-// FromFile is the listener of what Listen gave, perhaps to another process.
+// FromFile returns the listener of Listen's file, perhaps in another process.
 func FromFile(f *os.File) (*net.UnixListener, error) {
 	l, err := net.FileListener(f)
 	if err != nil {
@@ -342,7 +341,7 @@ func FromFile(f *os.File) (*net.UnixListener, error) {
 	u, ok := l.(*net.UnixListener)
 	if !ok {
 		_ = l.Close()
-		return nil, fmt.Errorf("descriptor %d is no listening unix socket", f.Fd())
+		return nil, fmt.Errorf("descriptor %d is not a listening unix socket", f.Fd())
 	}
 	u.SetUnlinkOnClose(false)
 	return u, nil

@@ -25,27 +25,27 @@ import (
 
 const (
 	keepaliveS = 10 // the controller allows a ping every five seconds
-	// idle is after how long without calls the connection of a compute host ends.
+	// idle is how long the connection of a compute host stays open without calls.
 	idle = 4 * time.Minute
-	// retryGap is how long after a failed attempt a command may have another one made at once. Without commands pauses grow to maxPause.
+	// retryGap is the least pause between attempts to connect that commands cause. Without commands, pauses grow to maxPause.
 	retryGap = 100 * time.Millisecond
 	maxPause = 2 * time.Second
 )
 
-// uplink is the connection with the controller.
+// uplink is a connection to the controller.
 type uplink struct {
 	conn   *grpc.ClientConn
 	client nodepb.RelayAPIClient
 	where  string
 
 	addrs int
-	end   context.CancelFunc // of keep
-	calls sync.WaitGroup     // that are open
+	end   context.CancelFunc // ends keep
+	calls sync.WaitGroup     // open calls
 
 	mu       sync.Mutex
-	last     error     // of the newest attempt to connect
-	tried    time.Time // when a command has had one made
-	failures int       // since then
+	last     error     // from the newest attempt to connect
+	tried    time.Time // when a command last caused an attempt
+	failures int       // failed attempts since tried
 	waiting  map[*waiter]bool
 }
 
@@ -75,18 +75,18 @@ func dial(o Options) (*uplink, error) {
 			PermitWithoutStream: o.Keep}),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(16*window))...)
 	if err != nil {
-		return nil, fmt.Errorf("cannot prepare the connection with the controller: %w", err)
+		return nil, fmt.Errorf("cannot prepare the connection to the controller: %w", err)
 	}
 	u.conn, u.client = conn, nodepb.NewRelayAPIClient(conn)
 	return u, nil
 }
 
-// window bounds what the controller may have sent on a stream that no command has read.
+// window bounds the data on a stream that no command has read yet.
 const window = 64 << 10
 
 func (u *uplink) close() { _ = u.conn.Close() }
 
-// connect is a dialer that tells why there is no connection: what gRPC makes of it is not for users.
+// connect is a dialer that notes why there is no connection: gRPC's own errors are not meant for users.
 func (u *uplink) connect(ctx context.Context, addr string) (net.Conn, error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -95,13 +95,13 @@ func (u *uplink) connect(ctx context.Context, addr string) (net.Conn, error) {
 	return c, err
 }
 
-// watched are credentials that tell, too.
+// watched are credentials that note the same for handshakes.
 type watched struct {
 	tlscreds.TransportCredentials
 	u *uplink
 }
 
-// ClientHandshake is for gRPC.
+// ClientHandshake implements TransportCredentials.
 func (w watched) ClientHandshake(ctx context.Context, name string, c net.Conn) (net.Conn, tlscreds.AuthInfo, error) {
 	secure, info, err := w.TransportCredentials.ClientHandshake(ctx, name, c)
 	if err != nil {
@@ -114,12 +114,12 @@ func (w watched) ClientHandshake(ctx context.Context, name string, c net.Conn) (
 	return secure, info, err
 }
 
-// Clone is for gRPC.
+// Clone implements TransportCredentials.
 func (w watched) Clone() tlscreds.TransportCredentials {
 	return watched{w.TransportCredentials.Clone(), w.u}
 }
 
-// failed notes an attempt to connect that has failed, and tells those who wait for it.
+// failed notes a failed attempt to connect, and ends the calls that have seen every address fail.
 func (u *uplink) failed(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -131,15 +131,15 @@ func (u *uplink) failed(err error) {
 	}
 }
 
-// waiter is a call that waits for the connection until that has been tried with each address.
+// waiter is a call that waits until each address was tried.
 type waiter struct {
 	left int
 	give context.CancelCauseFunc
 }
 
-var errAway = errors.New("there is no way to the controller")
+var errAway = errors.New("the controller cannot be reached")
 
-// keep connects, also when the controller has closed the connection because nobody uses it.
+// keep holds the connection open, even when the controller closes it because it is unused.
 func (u *uplink) keep(ctx context.Context) {
 	for {
 		u.conn.Connect()
@@ -150,7 +150,7 @@ func (u *uplink) keep(ctx context.Context) {
 	}
 }
 
-// call opens a stream, which ends with ctx. An *awayError: there is no way to the controller, which has heard nothing.
+// call opens a stream, which ends with ctx. An *awayError means that the controller cannot be reached and has received nothing.
 func (u *uplink) call(ctx context.Context, end context.CancelCauseFunc) (stream, error) {
 	if u.conn.GetState() == connectivity.Ready {
 		s, err := u.client.Call(ctx)
@@ -163,7 +163,7 @@ func (u *uplink) call(ctx context.Context, end context.CancelCauseFunc) (stream,
 		return nil, u.away()
 	}
 	late := time.AfterFunc(connectPatience, func() { end(errAway) })
-	// Where the last attempt has failed another one is made at once: the controller may have come back since.
+	// After a failed attempt, try again at once: the controller may be back.
 	u.conn.ResetConnectBackoff()
 	s, err := u.client.Call(ctx, grpc.WaitForReady(true))
 	late.Stop()
@@ -174,8 +174,8 @@ func (u *uplink) call(ctx context.Context, end context.CancelCauseFunc) (stream,
 	return s, err
 }
 
-// wait has a call ended that waits for the connection, when all attempts have failed. try is false when they just have: commands cannot
-// have more made than one each retryGap.
+// wait registers a call to be ended when all attempts have failed. try is false if they have just failed: commands can cause only
+// one attempt per retryGap.
 func (u *uplink) wait(end context.CancelCauseFunc) (leave func(), try bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -195,7 +195,7 @@ func (u *uplink) wait(end context.CancelCauseFunc) (leave func(), try bool) {
 	}, true
 }
 
-// away says in words why there is no way to the controller.
+// away returns why the controller cannot be reached, for users.
 func (u *uplink) away() error {
 	u.mu.Lock()
 	why := u.last

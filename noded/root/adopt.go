@@ -20,24 +20,24 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Sessions of sshd come in by a socket that only root can open. `sluice adopt`, which sshd's PAM stack runs (pam_exec(8)) as root for a
-// user whom sshd knows, says one line, the user's uid, and is answered with one line:
+// sshd sessions are adopted through a socket that only root can open. `sluice adopt`, which sshd's PAM stack runs as root
+// (pam_exec(8)) for an authenticated user, sends one line, the user's uid, and receives one line:
 //
-//	adopted JOB     the process that has started the command is in the allocation of that job now
-//	none            no job of the user is on this node
-//	suspended JOB   there is one, but it is suspended
-//	failed WORDS    there is one, and why the process is not in it
+//	adopted JOB     the caller's parent process now belongs to that job's allocation
+//	none            the user has no job on this node
+//	suspended JOB   the user's job is suspended
+//	failed WORDS    the process was not adopted, for this reason
 //
-// Which process it is the kernel says (SO_PEERCRED) and no line. Nothing of it concerns noded-link or the controller: logins to jobs that
-// run do not depend on them.
+// The kernel tells which process asks (SO_PEERCRED), no line does. Neither noded-link nor the controller takes part, so logins to
+// running jobs do not depend on them.
 
 const (
 	adoptPatience = 15 * time.Second // for a whole call
-	adoptCalls    = 64               // at a time; others wait
-	adoptLine     = 64               // bytes of what is asked
+	adoptCalls    = 64               // concurrent calls; others wait
+	adoptLine     = 64               // bytes of a request
 )
 
-// serveAdopt answers until the listener is closed.
+// serveAdopt answers calls until the listener is closed.
 func (r *Root) serveAdopt(l *net.UnixListener) {
 	turns := make(chan struct{}, adoptCalls)
 	for {
@@ -46,8 +46,8 @@ func (r *Root) serveAdopt(l *net.UnixListener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // no descriptor is left
-			r.once("cannot take a login in", err)
+		if err != nil { // out of file descriptors
+			r.once("cannot accept a login", err)
 			time.Sleep(100 * time.Millisecond)
 			<-turns
 			continue
@@ -64,20 +64,20 @@ func (r *Root) serveAdopt(l *net.UnixListener) {
 	}
 }
 
-// adoptCall is one call of `sluice adopt`.
+// adoptCall serves one call of `sluice adopt` and returns the answer.
 func (r *Root) adoptCall(ctx context.Context, c *net.UnixConn) string {
 	peer, err := peerOf(c)
 	if err != nil {
 		return "failed " + err.Error()
 	}
 	if peer.Uid != 0 {
-		return "failed only root may have processes adopted"
+		return "failed only root may request an adoption"
 	}
 	line, err := bufio.NewReaderSize(c, adoptLine).ReadSlice('\n')
 	uid, perr := strconv.ParseUint(strings.TrimSpace(string(line)), 10, 32)
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull), err == nil && perr != nil:
-		return "failed what was asked is no user id"
+		return "failed the request is not a user id"
 	case err != nil:
 		return ""
 	case uid == 0:
@@ -93,16 +93,16 @@ func peerOf(c *net.UnixConn) (peer *unix.Ucred, err error) {
 	}
 	cerr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	if err := errors.Join(cerr, err); err != nil {
-		return nil, fmt.Errorf("the kernel does not say who asks: %w", err)
+		return nil, fmt.Errorf("cannot identify the calling process: %w", err)
 	}
 	if peer.Pid <= 0 {
-		return nil, errors.New("the process that asks is in another PID namespace")
+		return nil, errors.New("the calling process is in another PID namespace")
 	}
 	return peer, nil
 }
 
-// adopt puts the parent of a process, which waits for it, into an allocation of the user: the one in which it is already, or the newest
-// that takes it.
+// adopt moves the parent of process asks, which waits for it, into an allocation of the user: the one that it is in already, or
+// the newest that accepts it.
 func (r *Root) adopt(ctx context.Context, uid uint32, asks int) string {
 	pid, err := parentOf(asks)
 	if err != nil {
@@ -117,12 +117,12 @@ func (r *Root) adopt(ctx context.Context, uid uint32, asks int) string {
 		err := r.steps.Adopt(ctx, k, pid)
 		switch {
 		case err == nil:
-			r.log.Info("a session was adopted", "job", k.JobId, "uid", uid, "pid", pid)
+			r.log.Info("adopted a session", "job", k.JobId, "uid", uid, "pid", pid)
 			return fmt.Sprintf("adopted %d", k.JobId)
 		case errors.Is(err, step.ErrSuspended):
 			suspended = cmp.Or(suspended, k.JobId)
 		case !errors.Is(err, step.ErrEnding):
-			r.log.Error("a session was not adopted", "job", k.JobId, "uid", uid, "pid", pid, "err", err)
+			r.log.Error("cannot adopt a session", "job", k.JobId, "uid", uid, "pid", pid, "err", err)
 			return "failed " + strings.ReplaceAll(err.Error(), "\n", "; ")
 		}
 	}
@@ -132,25 +132,25 @@ func (r *Root) adopt(ctx context.Context, uid uint32, asks int) string {
 	return "none"
 }
 
-// parentOf is the process that has started another one.
+// parentOf returns the parent of a process.
 func parentOf(pid int) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// The name, in parentheses, may hold anything: count from the last one.
+	// The name, in parentheses, may contain anything, so the fields are counted from the last parenthesis.
 	f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(f) < 2 {
 		return 0, fmt.Errorf("/proc/%d/stat cannot be read", pid)
 	}
 	parent, err := strconv.Atoi(f[1])
 	if err != nil || parent <= 1 || parent == os.Getpid() {
-		return 0, fmt.Errorf("process %d was started by no session (its parent is %s)", pid, f[1])
+		return 0, fmt.Errorf("process %d was not started by a session (its parent is %s)", pid, f[1])
 	}
 	return parent, nil
 }
 
-// allocationsOf are those of a user that are here and have not ended, in the order in which they are tried.
+// allocationsOf returns the user's live allocations on this node, in the order in which to try them.
 func (r *Root) allocationsOf(uid uint32, procCgroup string) []*pb.StepKey {
 	type candidate struct {
 		key   *pb.StepKey

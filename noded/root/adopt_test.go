@@ -45,7 +45,7 @@ func allocation(r *Root, job, uid uint32, start int64, phase pb.StepPhase) {
 // TestWhichJobAdopts: the newest of the user's own that run, however it is asked.
 func TestWhichJobAdopts(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: only root may have processes adopted")
+		t.Skip("needs root: only root may request an adoption")
 	}
 	s := &adopters{noSteps: noSteps{out: make(chan *pb.StepReport)}, pids: map[int]bool{}}
 	r := newRoot(t, s, policy.Policy{})
@@ -83,7 +83,7 @@ func TestWhichJobAdopts(t *testing.T) {
 // TestSessionsSocket: what is asked is a user id, and who asks the kernel says.
 func TestSessionsSocket(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: only root may have processes adopted")
+		t.Skip("needs root: only root may request an adoption")
 	}
 	s := &adopters{noSteps: noSteps{out: make(chan *pb.StepReport)}, pids: map[int]bool{}}
 	r := newRoot(t, s, policy.Policy{})
@@ -97,9 +97,9 @@ func TestSessionsSocket(t *testing.T) {
 	r.wg.Go(func() { r.serveAdopt(l) })
 	t.Cleanup(func() { _ = l.Close() })
 	for say, want := range map[string]string{
-		"1001\n": "adopted 7\n", "1002\n": "none\n", "0\n": "failed root is in no job\n", "\n": "failed what was asked is no user id\n",
-		"-1\n": "failed what was asked is no user id\n", "4294967296\n": "failed what was asked is no user id\n",
-		"1001 0\n": "failed what was asked is no user id\n", strings.Repeat("1", 500) + "\n": "failed what was asked is no user id\n",
+		"1001\n": "adopted 7\n", "1002\n": "none\n", "0\n": "failed root is in no job\n", "\n": "failed the request is not a user id\n",
+		"-1\n": "failed the request is not a user id\n", "4294967296\n": "failed the request is not a user id\n",
+		"1001 0\n": "failed the request is not a user id\n", strings.Repeat("1", 500) + "\n": "failed the request is not a user id\n",
 		"100": "", "": "",
 	} {
 		if got := ask(t, path, say); got != want {
@@ -118,7 +118,7 @@ func TestSessionsSocket(t *testing.T) {
 	}
 	cmd := exec.Command("setpriv", "--reuid="+user, "--clear-groups", "--", "/usr/bin/python3", "-ISc",
 		"import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(99).decode())", path)
-	if out, err := cmd.CombinedOutput(); !strings.Contains(string(out), "failed only root may have processes adopted") {
+	if out, err := cmd.CombinedOutput(); !strings.Contains(string(out), "failed only root may request an adoption") {
 		t.Errorf("a user: %v: %s", err, out)
 	}
 }

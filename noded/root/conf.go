@@ -12,22 +12,22 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Conf is what a node goes by: files of its own, of which Sum is what they say (conf.Config.Sum), or what it was given by the controller.
+// Conf is the node's configuration: its own files, whose checksum is Sum (conf.Config.Sum), or what the controller provided.
 type Conf struct {
 	Sum     string
-	Store   *hostconf.Store // nil: files of its own
+	Store   *hostconf.Store // nil: the node has its own files
 	Bundle  *hostconf.Bundle
-	Publish string // folder in which commands find slurm.conf; empty: nowhere
+	Publish string // directory in which commands find slurm.conf; empty: none
 }
 
-// Reread is what the files say now.
+// Reread is the result of rereading the node's own files.
 type Reread struct {
 	Level slog.Level
 	Own   policy.Own
 	Sum   string
 }
 
-// beginConf takes over what the node goes by at its start.
+// beginConf puts the configuration of the start in force.
 func (r *Root) beginConf() {
 	c := r.o.Conf
 	r.conf = &pb.ConfigurationState{Hash: c.Sum}
@@ -44,15 +44,15 @@ func (r *Root) publish(b *hostconf.Bundle) {
 		return
 	}
 	if err := b.Publish(r.o.Conf.Publish); err != nil {
-		r.log.Error("commands on this host do not find slurm.conf", "err", err)
+		r.log.Error("cannot publish slurm.conf for commands on this host", "err", err)
 	}
 }
 
-// takeConf puts a configuration in force that the controller has given, or says why not. It is done in its turn: the settings that go with
-// it come next.
+// takeConf puts a configuration from the controller in force, or reports why it cannot. It runs in the order of requests: the
+// settings that belong to it come next.
 func (r *Root) takeConf(c *pb.Configuration) {
 	if r.o.Conf.Store == nil {
-		r.log.Warn("the controller has sent a configuration, but this host has files of its own")
+		r.log.Warn("ignoring a configuration from the controller: this host has its own files")
 		return
 	}
 	b, err := r.o.Conf.Store.Put(c)
@@ -67,25 +67,25 @@ func (r *Root) takeConf(c *pb.Configuration) {
 	r.conf = now
 	r.mu.Unlock()
 	switch {
-	case err != nil && was.Error != now.Error: // it comes again
-		r.log.Error("the configuration stays as it was", "hash", now.Hash[:8], "err", err)
+	case err != nil && was.Error != now.Error: // it will be offered again
+		r.log.Error("cannot use a new configuration: keeping the current one", "hash", now.Hash[:8], "err", err)
 	case err == nil:
 		r.publish(b)
 		if r.o.Reload != nil {
-			_, _ = r.reload() // says what is wrong
+			_, _ = r.reload() // it logs its errors
 		}
 		r.log.Info("the configuration of the controller is in force", "hash", b.Hash[:8])
 	}
 	r.tellConf(now)
 }
 
-// tellConf tells noded-link what is in force.
+// tellConf tells noded-link which configuration is in force.
 func (r *Root) tellConf(c *pb.ConfigurationState) {
 	c = proto.CloneOf(c)
 	r.tell(func(s *session) { _ = s.out.Put(&nodepb.Word{What: &nodepb.Word_Configuration{Configuration: c}}) })
 }
 
-// ownFiles notes what the files of the node say now.
+// ownFiles notes the checksum of the node's own files.
 func (r *Root) ownFiles(sum string) {
 	r.mu.Lock()
 	news := r.bundle == nil && sum != r.conf.Hash
@@ -99,8 +99,8 @@ func (r *Root) ownFiles(sum string) {
 	}
 }
 
-// local is where a program is that the controller's settings name: a copy of the controller's, when it came with the configuration and the
-// policy takes such programs, else the host's own.
+// local returns the path of a program that the controller's settings name: the copy that came with the configuration, if the
+// policy accepts such programs, else the host's own.
 func (r *Root) local(path string) string {
 	if r.judge.Strict && r.judge.NoFetched {
 		return path

@@ -13,17 +13,18 @@ import (
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 )
 
-// followedFile holds the highest generation of the controller's state that this host has followed, as text: it is what tells an old
-// controller from the one that was restored from its backup.
+// followedFile holds, as text, the highest generation of the controller's state that this host has followed. It distinguishes an
+// outdated controller from one restored from a backup.
 func (o *Options) followedFile() string {
 	dir := o.Spool
-	if dir == "" { // of a login host, which has a certificate of its own to keep
+	if dir == "" { // a login host, which stores its own certificate
 		dir = o.TLS
 	}
 	return filepath.Join(dir, "generation")
 }
 
-// loadFollowed takes in what an earlier daemon has kept. What cannot be read is not taken for nothing: this host might follow anybody then.
+// loadFollowed reads the stored generation. An unreadable file is an error, because without it this host might follow any
+// controller.
 func (r *Root) loadFollowed() error {
 	path := r.o.followedFile()
 	b, err := os.ReadFile(path)
@@ -31,16 +32,16 @@ func (r *Root) loadFollowed() error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("cannot tell which controller this host has followed: %w", err)
+		return fmt.Errorf("cannot read which controller this host has followed: %w", err)
 	}
 	if r.followed = version.ParseGeneration(string(b)); r.followed.Number == 0 {
-		return fmt.Errorf("cannot tell which controller this host has followed: %s is damaged; remove it when the controller is the right one",
+		return fmt.Errorf("cannot read which controller this host has followed: %s is damaged; remove it when the controller is the right one",
 			path)
 	}
 	return nil
 }
 
-// follow keeps the generation of a controller that this host follows from now on, and shows why one is not followed.
+// follow stores the generation of a controller that this host follows from now on, or shows why one is not followed.
 func (r *Root) follow(_ context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	f := o.GetFollow()
 	r.mu.Lock()

@@ -18,17 +18,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// healthTimeout is how long HealthCheckProgram may take (slurm.conf(5)), healthRecord names its process among the records of package hook.
+// healthTimeout bounds HealthCheckProgram (slurm.conf(5)); healthRecord names its process in the records of package hook.
 const (
 	healthTimeout = 60 * time.Second
 	healthRecord  = "health-check"
 )
 
-// unkillableTimeout bounds UnkillableStepProgram: it may look for what holds the processes, and must not hold a worker for ever.
+// unkillableTimeout bounds UnkillableStepProgram: it may examine what blocks the processes, but must not block a worker for ever.
 const unkillableTimeout = 5 * time.Minute
 
-// hook runs a program. Its name comes from the settings, which a controller has given: the policy judges it each time, because the file may
-// have changed.
+// hook runs a program of the administrator. Its path comes from the controller's settings, so the policy checks it each time: the
+// file may have changed.
 func (r *Root) hook(ctx context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	h := o.GetHook()
 	env, err := r.judge.Env(h.Env, r.fixed)
@@ -63,7 +63,7 @@ func hookTimeout(set *pb.NodeSettings) time.Duration {
 
 func (r *Root) prolog(ctx context.Context, name string, l *pb.LaunchSpec, set *pb.NodeSettings,
 	env []string) (*nodepb.Answer, error) {
-	if why := r.steps.Ready(); why != "" { // it would be run for nothing
+	if why := r.steps.Ready(); why != "" { // the step could not start after it
 		return &nodepb.Answer{Fault: why}, errors.New(why)
 	}
 	if l != nil {
@@ -77,7 +77,7 @@ func (r *Root) prolog(ctx context.Context, name string, l *pb.LaunchSpec, set *p
 	return nil, r.hooks.Prolog(ctx, name, r.local(set.GetProlog()), env, hookTimeout(set))
 }
 
-// epilog lets go of the step's devices when it has run. An error means that it was broken off.
+// epilog runs the epilog, then releases the step's devices. An error means that it was cancelled.
 func (r *Root) epilog(ctx context.Context, name string, key *pb.StepKey, set *pb.NodeSettings, env []string) (*nodepb.Answer, error) {
 	failed := ""
 	if set.GetEpilog() != "" {
@@ -94,7 +94,7 @@ func (r *Root) epilog(ctx context.Context, name string, key *pb.StepKey, set *pb
 	return &nodepb.Answer{Failed: failed}, nil
 }
 
-// check runs a program that belongs to no job, or to one that cannot be ended. What it finds is its own to act upon.
+// check runs a program that belongs to no job, or to a job that cannot be ended. The program acts on its own findings.
 func (r *Root) check(ctx context.Context, name, path string, env []string, timeout time.Duration) {
 	if path == "" {
 		return
@@ -104,7 +104,7 @@ func (r *Root) check(ctx context.Context, name, path string, env []string, timeo
 	}
 }
 
-// unkillable runs UnkillableStepProgram, once for a step, also when a noded-link that has come since asks for it again.
+// unkillable runs UnkillableStepProgram once per step, even if a later noded-link asks again.
 func (r *Root) unkillable(ctx context.Context, name string, key *pb.StepKey, set *pb.NodeSettings, env []string) {
 	r.mu.Lock()
 	k := r.known[agent.KeyOf(key)]
@@ -117,15 +117,15 @@ func (r *Root) unkillable(ctx context.Context, name string, key *pb.StepKey, set
 		return
 	}
 	r.check(ctx, name+".unkillable", r.local(set.GetUnkillableProgram()), env, unkillableTimeout)
-	if ctx.Err() != nil && k != nil { // it was broken off
+	if ctx.Err() != nil && k != nil { // it was cancelled
 		r.mu.Lock()
 		k.stuck = false
 		r.mu.Unlock()
 	}
 }
 
-// reboot runs RebootProgram in a session of its own. It is not waited for longer than ctx says, and runs on then: neither the end of
-// noded-link nor that of this daemon ends it.
+// reboot runs RebootProgram in a session of its own and waits for it until ctx ends. The program outlives both noded-link and
+// this daemon.
 func (r *Root) reboot(ctx context.Context, command string) error {
 	words := strings.Fields(r.localWords(command))
 	if len(words) == 0 {
@@ -142,7 +142,7 @@ func (r *Root) reboot(ctx context.Context, command string) error {
 	again := r.rebooting
 	r.rebooting = true
 	r.mu.Unlock()
-	if again { // ordered by another noded-link
+	if again { // an earlier noded-link has ordered it
 		return nil
 	}
 	ended := make(chan error, 1)
@@ -164,7 +164,7 @@ func (r *Root) reboot(ctx context.Context, command string) error {
 	}
 }
 
-// configure takes over the controller's settings.
+// configure applies the controller's settings.
 func (r *Root) configure(set *pb.NodeSettings) {
 	r.mu.Lock()
 	same := proto.Equal(r.settings, set)
@@ -172,7 +172,7 @@ func (r *Root) configure(set *pb.NodeSettings) {
 	r.mu.Unlock()
 	if !same {
 		if err := r.sp.saveSettings(set); err != nil {
-			r.log.Error("cannot keep the controller's settings: after a restart without controller no epilog will run", "err", err)
+			r.log.Error("cannot store the controller's settings: no epilog will run after a restart without the controller", "err", err)
 		}
 	}
 	if r.o.Level != nil {
@@ -184,9 +184,9 @@ func (r *Root) configure(set *pb.NodeSettings) {
 	r.showUses()
 }
 
-// reopen is for the log alone: the level is the controller's to say.
+// reopen reopens the log. Its level comes from the controller.
 func (r *Root) reopen() {
 	if r.o.Reload != nil {
-		_, _ = r.reload() // says what is wrong
+		_, _ = r.reload() // it logs its errors
 	}
 }

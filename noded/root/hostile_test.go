@@ -170,7 +170,7 @@ func TestHostileRequests(t *testing.T) {
 		"preparing such a device": {request: prepareRequest(&pb.GresDevice{Id: "GPU-x"}), want: "does not have it"},
 		"cutting such a device":   {request: prepareRequest(&pb.GresDevice{Parent: "GPU-x", Type: "1g.5gb"}), want: "cannot cut"},
 		"rules for devices": {request: but(func(b *pb.Bundle) { b.Limits = &pb.Limits{Devices: []*pb.DeviceRule{{Allow: true}}} }),
-			want: "ends: rules for devices"},
+			want: "ends: it has device rules"},
 		"another step's cgroup": {request: but(func(b *pb.Bundle) { b.Cgroup = "job_8.1" }), want: "ends: its cgroup"},
 		"a cgroup elsewhere":    {request: but(func(b *pb.Bundle) { b.Cgroup = "../../system.slice" }), want: "ends: its cgroup"},
 		"no cgroup":             {request: but(func(b *pb.Bundle) { b.Cgroup = "" }), want: "ends: its cgroup"},
@@ -214,7 +214,7 @@ func TestHostileRequests(t *testing.T) {
 			want: "ends: its number"},
 		"no message":                 {raw: []byte{3, 0, 0, 0, 0xff, 0xff, 0xff}, want: "ends: cannot decode"},
 		"a message that is too long": {raw: []byte{0xff, 0xff, 0xff, 0x7f}, want: "ends: too long"},
-		"a message cut short":        {raw: []byte{200, 0, 0, 0, 1}, want: "ends: cut short"},
+		"a message cut short":        {raw: []byte{200, 0, 0, 0, 1}, want: "ends: truncated"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			steps := newNoSteps()

@@ -10,7 +10,7 @@ import (
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 )
 
-// newLogin is the root half of a login host: it keeps the key and the socket, and looks up names.
+// newLogin creates noded-root of a login host: it holds the key and the socket, and looks up names.
 func newLogin(ctx context.Context, o Options) (*Root, error) {
 	r := &Root{o: o, log: o.Log, known: map[agent.Key]*known{}, said: map[string]bool{}}
 	r.ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -25,7 +25,7 @@ func newLogin(ctx context.Context, o Options) (*Root, error) {
 	return r, nil
 }
 
-// who finds the login name of a uid: in passwd(5), then in the directory service, which noded-link cannot ask.
+// who looks up the login name of a uid in passwd(5), then in the directory service, which noded-link cannot ask.
 func (r *Root) who(_ context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	uid := o.GetWho().GetUid()
 	a, known, err := passwd.Find(strconv.FormatUint(uint64(uid), 10))

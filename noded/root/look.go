@@ -13,16 +13,16 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// usesFile keeps, across restarts of the daemon, what running steps have used of their devices so far.
+// usesFile keeps the device use of running steps across restarts of the daemon.
 const usesFile = "uses.pb"
 
-// look reads what the running steps use: all descendants of a step's shim, which nothing of the step can leave. It reads a file of each
-// process of the machine, so there is one look at a time.
+// look measures what the running steps use: all descendants of a step's shim, which no process of the step can escape. It reads a
+// file for each process of the machine, so there is one scan at a time.
 func (r *Root) look(context.Context, *nodepb.Request) (*nodepb.Answer, error) {
 	r.mu.Lock()
 	if r.looking {
 		r.mu.Unlock()
-		return nil, errors.New("a look is under way")
+		return nil, errors.New("a scan is under way already")
 	}
 	r.looking = true
 	var list []*known
@@ -37,7 +37,7 @@ func (r *Root) look(context.Context, *nodepb.Request) (*nodepb.Answer, error) {
 	if len(list) > 0 {
 		table := usage.Read()
 		for i, k := range list {
-			if shim := table.Parent(pids[i]); shim > 1 { // or it has just ended
+			if shim := table.Parent(pids[i]); shim > 1 { // else the step has just ended
 				found = append(found, r.see(k, table.Below(shim)))
 			}
 		}
@@ -49,7 +49,7 @@ func (r *Root) look(context.Context, *nodepb.Request) (*nodepb.Answer, error) {
 	return &nodepb.Answer{Usage: found}, nil
 }
 
-// findFault looks whether this node can start steps.
+// findFault checks whether this node can start steps.
 func (r *Root) findFault(ctx context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	why := r.steps.Fault(ctx, o.GetCheck().All)
 	if why == "" {
@@ -67,7 +67,7 @@ func (r *Root) see(k *known, t usage.Total) *pb.StepUsage {
 	return u
 }
 
-// keepUses writes down what was used of devices. Losing it costs figures, so nothing is synced.
+// keepUses stores the device use. Losing it only costs figures, so nothing is synced.
 func (r *Root) keepUses(list []*pb.StepUsage) {
 	m := &pb.NodeReport{}
 	for _, u := range list {
@@ -88,11 +88,11 @@ func (r *Root) keepUses(list []*pb.StepUsage) {
 		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
-		r.log.Warn("cannot keep what jobs use of their GPUs: a restart of the node daemon will lose it", "err", err)
+		r.log.Warn("cannot store the GPU use of jobs: a restart of the node daemon will lose it", "err", err)
 	}
 }
 
-// loadUses reads what keepUses has written; what cannot be read is nothing.
+// loadUses reads the file of keepUses; an unreadable file counts as empty.
 func (r *Root) loadUses() map[agent.Key][]*pb.DeviceUse {
 	prior := map[agent.Key][]*pb.DeviceUse{}
 	b, err := os.ReadFile(filepath.Join(r.sp.dir, usesFile))

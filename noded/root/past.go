@@ -14,24 +14,25 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// mostPast is how many attempts that have ended and were forgotten a node keeps in mind: those of days, on most nodes.
+// mostPast is how many ended and forgotten attempts a node remembers: several days' worth on most nodes.
 const mostPast = 16384
 
-// tooMany lines are in a file that has to be written anew.
+// tooMany is the number of lines at which the file must be rewritten.
 const tooMany = 2*mostPast + 1
 
-// past is what became of the last attempts on this node after all else of them was deleted on the controller's order. A controller whose
-// state was restored from a backup may not know that they have ended, or order them to run. It is a file of lines, which is appended to
-// and, when it has twice as many lines as count, written anew. An end is on disk before all else of it is deleted; where the disk fails,
-// the log says so, the rest is deleted all the same, which makes room, and the end is written with the next one.
+// past remembers how the last attempts on this node ended, after everything else about them was deleted on the controller's
+// order. A controller restored from a backup may not know that they ended, and may even order them to run. The file has a line
+// per attempt. It is appended to, and rewritten when it has twice as many lines as needed. An end is on disk before the rest of
+// the attempt is deleted. If the disk fails, the log says so and the rest is deleted nevertheless, which frees space; the end is
+// then written with the next one.
 type past struct {
 	sync   sync.Mutex // before disk
-	synced int        // how many that were added are on disk
+	synced int        // how many of the added ends are on disk
 
-	disk  sync.Mutex // before mu; a disk that does not answer holds up who adds, nobody else
+	disk  sync.Mutex // before mu; a disk that hangs only blocks add
 	path  string
 	f     *os.File
-	lines int // in the file; more than it may have (tooMany): it has to be written anew
+	lines int // in the file; tooMany: it must be rewritten
 	added int
 
 	mu    sync.Mutex
@@ -40,7 +41,7 @@ type past struct {
 	gone  gone
 }
 
-// gone is what of the past was let go to make room: none of a higher epoch, none that ended later.
+// gone bounds the ends that were dropped to save space: none has a higher epoch or ended later.
 type gone struct {
 	upTo  uint64
 	until int64 // nanoseconds since 1970, by the node's clock
@@ -50,12 +51,12 @@ func (g *gone) add(epoch uint64, ended int64) {
 	g.upTo, g.until = max(g.upTo, epoch), max(g.until, ended)
 }
 
-// open reads what there is. Lines that cannot be read, such as one that was cut short, are left out.
+// open reads the file. Unreadable lines, such as a truncated one, are skipped.
 func (p *past) open(path string) error {
 	p.path, p.ends = path, map[agent.Key]*pb.StepReport{}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return fmt.Errorf("cannot tell which jobs have ended here: %w", err)
+		return fmt.Errorf("cannot read which jobs have ended here: %w", err)
 	}
 	p.f = f
 	s := bufio.NewScanner(f)
@@ -68,12 +69,12 @@ func (p *past) open(path string) error {
 		}
 	}
 	if err := s.Err(); err != nil {
-		return fmt.Errorf("cannot tell which jobs have ended here: %s: %w", path, err)
+		return fmt.Errorf("cannot read which jobs have ended here: %s: %w", path, err)
 	}
 	return p.begin()
 }
 
-// begin writes the file anew: its last line may have no end.
+// begin rewrites the file: its last line may be truncated.
 func (p *past) begin() error {
 	var b bytes.Buffer
 	if p.gone != (gone{}) {
@@ -94,13 +95,13 @@ func (p *past) begin() error {
 	return nil
 }
 
-// goneForm is the first line of the file, once something was let go. pastForm is each other line.
+// goneForm is the first line of the file once an end was dropped. pastForm is each other line.
 const goneForm = "gone %d %d."
 const pastForm = "%d %d %d %d %q %d %d %d %d %t %q %q."
 
 func pastLine(r *pb.StepReport) string {
 	k, x := r.Key, r.Exit
-	job, _ := proto.MarshalOptions{Deterministic: true}.Marshal(r.Job) // which numbers and bytes always are
+	job, _ := proto.MarshalOptions{Deterministic: true}.Marshal(r.Job) // numbers and bytes always marshal
 	return fmt.Sprintf(pastForm+"\n", k.JobId, k.Attempt, k.Epoch, k.Step, x.Verdict, x.WaitStatus, x.StartNs, x.EndNs, x.RanNs,
 		x.StoppedOnOrder, x.StopReason, job)
 }
@@ -128,7 +129,7 @@ func (p *past) note(r *pb.StepReport) {
 	}
 }
 
-// add keeps an end in mind, and returns when that is on disk. What an attempt came to first stands.
+// add remembers an end and returns when it is on disk. The first end of an attempt stands.
 func (p *past) add(x *pb.ExitRecord, job *pb.StepJob) error {
 	n, err := p.write(x, job)
 	if err != nil {
@@ -137,7 +138,7 @@ func (p *past) add(x *pb.ExitRecord, job *pb.StepJob) error {
 	return p.flush(n)
 }
 
-// write gives the number that was added, which flush waits for.
+// write returns the number of ends added so far, for flush.
 func (p *past) write(x *pb.ExitRecord, job *pb.StepJob) (n int, err error) {
 	p.disk.Lock()
 	defer p.disk.Unlock()
@@ -157,7 +158,7 @@ func (p *past) write(x *pb.ExitRecord, job *pb.StepJob) (n int, err error) {
 		p.lines++
 	}
 	switch {
-	case p.lines >= tooMany: // also after a failure: what the file lacks, or may lack, is kept in mind
+	case p.lines >= tooMany: // also after a failure: memory holds what the file may lack
 		return 0, p.begin()
 	case known:
 		return p.added, nil
@@ -168,7 +169,7 @@ func (p *past) write(x *pb.ExitRecord, job *pb.StepJob) (n int, err error) {
 	return p.added, err
 }
 
-// flush waits until the first n that were added are on disk. One sync serves all that were written before it begins.
+// flush waits until the first n ends are on disk. One sync serves all that were written before it.
 func (p *past) flush(n int) error {
 	p.sync.Lock()
 	defer p.sync.Unlock()
@@ -179,11 +180,11 @@ func (p *past) flush(n int) error {
 	f, added, broken := p.f, p.added, p.lines >= tooMany
 	p.disk.Unlock()
 	if broken {
-		return fmt.Errorf("%s could not be written: it will be written anew", p.path)
+		return fmt.Errorf("%s could not be written: it will be rewritten", p.path)
 	}
-	if err := f.Sync(); err != nil && !errors.Is(err, os.ErrClosed) { // closed: it was written anew, and synced
+	if err := f.Sync(); err != nil && !errors.Is(err, os.ErrClosed) { // closed: it was rewritten and synced
 		p.disk.Lock()
-		p.lines = tooMany // another sync would succeed without having written anything
+		p.lines = tooMany // another sync would report success without having written anything
 		p.disk.Unlock()
 		return fmt.Errorf("cannot sync %s: %w", p.path, err)
 	}
@@ -191,14 +192,14 @@ func (p *past) flush(n int) error {
 	return nil
 }
 
-// of is what became of an attempt, nil when that is not known.
+// of returns how an attempt ended, nil if unknown.
 func (p *past) of(k *pb.StepKey) *pb.ExitRecord {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ends[agent.KeyOf(k)].GetExit()
 }
 
-// above are those whose epoch is above one, the oldest first, and what of these was let go; gone{}: nothing.
+// above returns the ends with a higher epoch, oldest first, and the bounds of those that were dropped; gone{}: none.
 func (p *past) above(epoch uint64) (out []*pb.StepReport, lost gone) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,14 +214,14 @@ func (p *past) above(epoch uint64) (out []*pb.StepReport, lost gone) {
 	return out, lost
 }
 
-// forgotten tells whether records of an attempt may have been let go, if there are none.
+// forgotten reports whether the record of an attempt may have been dropped.
 func (p *past) forgotten(k *pb.StepKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ends[agent.KeyOf(k)] == nil && k.Epoch <= p.gone.upTo
 }
 
-// keys are the attempts, the newest last.
+// keys returns the attempts, newest last.
 func (p *past) keys() []*pb.StepKey {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// setPrivacy takes over what jobs are to have for themselves, and keeps what this machine can do of it. What it cannot is told, once in the
-// log and in the node's record, and jobs run without.
+// setPrivacy applies the configured privacy of jobs, as far as this machine supports it. What it does not support is shown once
+// in the log and in the node's record; jobs run without it.
 func (r *Root) setPrivacy(p *pb.Privacy) {
 	if r.wanted != nil && proto.Equal(p, r.wanted) {
 		return
@@ -36,7 +36,7 @@ func (r *Root) setPrivacy(p *pb.Privacy) {
 	}
 }
 
-// report is everything about the devices, and why jobs share what they should not. The caller holds r.mu.
+// report returns the device report, plus the reasons why jobs share what should be private. The caller holds r.mu.
 func (r *Root) report() *pb.DeviceReport {
 	rep := r.gpus.Report()
 	if len(r.shared) == 0 {
@@ -46,7 +46,7 @@ func (r *Root) report() *pb.DeviceReport {
 		Unread: rep.GetUnread()}
 }
 
-// sweepPrivate marks what is on disk of steps that nobody knows any more: after a power cut, or with a spool that was in memory.
+// sweepPrivate marks the private directories of steps that are no longer known, after a power cut or if the spool was in memory.
 func (r *Root) sweepPrivate(have []*pb.StepReport) {
 	base := r.privacy.GetBase()
 	if base == "" {
@@ -57,7 +57,7 @@ func (r *Root) sweepPrivate(have []*pb.StepReport) {
 		known[step.Group(rep.Key)] = true
 	}
 	if err := private.Sweep(base, func(name string) bool { return known[name] }); err != nil {
-		r.log.Error("cannot clear the private folders of earlier jobs", "in", base, "err", err)
+		r.log.Error("cannot clear the private directories of earlier jobs", "in", base, "err", err)
 	}
 }
 
@@ -75,12 +75,12 @@ func (r *Root) sweepContainers(have []*pb.StepReport) {
 	}
 }
 
-// purgePrivate deletes it. What it does not get to before Close is for the next daemon.
+// purgePrivate deletes the marked directories. What it does not finish before Close is left to the next daemon.
 func (r *Root) purgePrivate(base string) {
 	if base == "" {
 		return
 	}
 	if err := private.Purge(r.ctx, base); err != nil && r.ctx.Err() == nil {
-		r.log.Error("cannot delete the private folders of earlier jobs", "in", base, "err", err)
+		r.log.Error("cannot delete the private directories of earlier jobs", "in", base, "err", err)
 	}
 }

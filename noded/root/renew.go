@@ -8,7 +8,7 @@ import (
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 )
 
-// makeKey makes the next key of this host. It stays here until there is a certificate for it.
+// makeKey makes the next key of this host. It stays here until it has a certificate.
 func (r *Root) makeKey(context.Context, *nodepb.Request) (*nodepb.Answer, error) {
 	key, b, err := mtls.MakeKey()
 	if err != nil {
@@ -24,13 +24,13 @@ func (r *Root) makeKey(context.Context, *nodepb.Request) (*nodepb.Answer, error)
 	return &nodepb.Answer{Request: request}, nil
 }
 
-// certify puts the certificate for the next key in force. It is for this host, and comes with authorities that those of now vouch for:
-// noded-link has them from the network.
+// certify puts the certificate for the next key in force. noded-link got it from the network, so it must be for this host, and
+// come with CAs that the current ones vouch for.
 func (r *Root) certify(_ context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.nextKey == nil || r.o.Welcome == nil {
-		return nil, errors.New("there is no key for a certificate")
+		return nil, errors.New("no key waits for a certificate")
 	}
 	c, w := o.GetCertify(), r.o.Welcome
 	f := mtls.Files{Authority: c.GetAuthorities(), Certificate: c.GetCertificate(), Key: r.nextKey}
@@ -41,6 +41,6 @@ func (r *Root) certify(_ context.Context, o *nodepb.Request) (*nodepb.Answer, er
 		return nil, err
 	}
 	w.Ca, w.Certificate, w.Key, r.nextKey = f.Authority, f.Certificate, f.Key, nil
-	r.log.Info("the certificate of this host is renewed")
+	r.log.Info("renewed the certificate of this host")
 	return &nodepb.Answer{Ca: f.Authority, Certificate: f.Certificate, Key: f.Key}, nil
 }

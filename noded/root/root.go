@@ -1,6 +1,6 @@
-// Package root is the half of the node daemon that has root's rights. It keeps the spool, the shims, the devices and the
-// records of prologs and epilogs. It carries out the requests of noded-link, the half that talks to the controller, as far
-// as the policy of this node allows (noded/policy). It has no network.
+// Package root is noded-root, the privileged half of the node daemon. It owns the spool, the shims, the devices and the records
+// of prologs and epilogs. It carries out the requests of noded-link, the half that talks to the controller, as far as the node's
+// policy allows (noded/policy). It has no network.
 //
 //	r, err := root.New(ctx, options)   // takes the spool, finds running shims
 //	err = r.Serve(ctx, conn)           // one noded-link, until it or ctx ends; then another one
@@ -9,37 +9,36 @@
 //	             noded-link                                        noded-root
 //	user         sluice-noded (or uid 64717), no capabilities,     root
 //	             no_new_privs, not dumpable
-//	network      AF_INET and AF_INET6                              a namespace with nothing in it
-//	files        reads what everybody may read, writes nothing     all
+//	network      AF_INET and AF_INET6                              an empty namespace
+//	files        reads world-readable files, writes none           all
 //	programs     none: no execve                                   shims, the site's programs, getent
 //	parses       TLS, gRPC, the controller's messages              requests of bounded size, by the rows of table.go
 //
 // # What is checked
 //
-// Each request has a row in table.go: its form, its limit of memory, what the policy judges. A request without a row, or of
-// the wrong form, ends the connection. Users and groups, programs (which only root may have changed), their environment
-// and arguments are judged by the policy; the cgroup's name follows from the step; rules for devices are made from this
-// node's own inventory; limits are no higher than the daemon's. Refused users are also reported to the controller, which
-// places jobs accordingly.
+// Each request has a row in table.go: its form, its memory limit, and what the policy checks. A request without a row, or of the
+// wrong form, ends the connection. The policy checks users and groups, programs (which only root may be able to change), their
+// environment and their arguments. The cgroup's name follows from the step, device rules come from this node's own inventory, and
+// limits never exceed the daemon's own. The controller is told which users the node refuses, and places jobs accordingly.
 //
-// Requests are weighed before they are decoded, because a message can take a hundred times its length in memory (privsep,
-// weight.go). Reading continues while requests wait, so that a step can be ended while a hung disk holds up launches.
-// Large requests therefore take turns in noded-link.
+// Requests are weighed before they are decoded, because a decoded message can take a hundred times its length in memory (privsep,
+// weight.go). Reading continues while requests wait, so that a step can be ended while a hung disk blocks launches. Large
+// requests therefore take turns in noded-link.
 //
 // # When noded-link ends
 //
-// It may end at any time, also by SIGKILL, and knows nothing that is not here: the next one is told everything in its
-// Welcome. Requests under way, such as a prolog, are broken off, exactly as when the whole daemon is killed, and the new
-// noded-link starts where the controller's orders and the steps here differ (package agent). When noded-root ends,
-// noded-link ends with its connection.
+// It may end at any time, even by SIGKILL, since noded-root knows everything: its Welcome brings the next noded-link up to date.
+// Requests under way, such as a prolog, are cancelled, as when the whole daemon is killed. The new noded-link resumes where the
+// controller's orders and the steps on this node differ (package agent). When noded-root ends, noded-link ends with its
+// connection.
 //
 // # Configuration from the controller
 //
-// A bundle passes through noded-link, which has no rights, and holds programs that root runs. So the controller signs
-// it, and noded-root checks the signature against the authority: otherwise whoever takes over noded-link is root. An old
-// bundle can be played back by such a noded-link; it holds no time, because clocks go wrong.
+// A bundle passes through the unprivileged noded-link and contains programs that root runs. So the controller signs it and
+// noded-root checks the signature against the CA; otherwise a compromised noded-link would gain root. It can still replay an old
+// bundle: bundles carry no time, because clocks go wrong.
 //
-// Without root both halves run as the caller, and nothing is judged: there are no rights to guard.
+// Without root, both halves run as the caller and the policy is not applied: there are no privileges to guard.
 package root
 
 import (
@@ -72,7 +71,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Steps runs steps: step.Runner, whose documentation holds for every method, or a fake.
+// Steps runs steps: step.Runner, which documents every method, or a fake.
 type Steps interface {
 	Recover(context.Context) ([]*pb.StepReport, error)
 	Launch(ctx context.Context, b *pb.Bundle, script []byte) error
@@ -93,35 +92,35 @@ type Options struct {
 	Login    bool   // this is a login host: no spool, no steps, no devices
 	Cluster  string
 	Spool    string
-	Step     step.Options // of a Runner, when Steps is nil: what Root does not fill in itself
+	Step     step.Options // options of the Runner if Steps is nil; Root fills in the rest
 	Steps    Steps
 	Prober   hw.Prober
 	GPUs     gpu.Source
 	NoGPUs   string
-	GPUFiles bool // the usual files for exporters of GPU metrics are written
+	GPUFiles bool // write the usual files for GPU metric exporters
 	Policy   policy.Policy
 	Daemon   taskenv.Daemon
 	// HealthCheck runs once before anything else; may be empty.
 	HealthCheck string
-	// Identity is what the certificate of this host says, TLS the folder with it and its key.
+	// Identity is the identity in this host's certificate; TLS is the directory of the certificate and its key.
 	Identity mtls.Identity
 	TLS      string
-	// Welcome is what noded-link is told besides what Root knows.
+	// Welcome is the part of noded-link's Welcome that Root does not know itself.
 	Welcome *nodepb.Welcome
 	Log     *slog.Logger
 	Level   *slog.LevelVar // of Log; may be nil
-	// Reload opens the log again, as slurm.conf says now, and gives what else the files say. May be nil.
+	// Reload rereads the configuration files, reopens the log accordingly, and returns the other settings. May be nil.
 	Reload func() (Reread, error)
-	// Status is told why the controller that answers is not followed, and with "" that one is. May be nil.
+	// Status receives the reason why the controller that answers is not followed, or "" when one is followed. May be nil.
 	Status func(refused string)
-	// Sessions is the socket of sshd's sessions that are to be adopted; nil: there is none. Root closes it.
+	// Sessions is the socket for the adoption of sshd sessions; nil: none. Root closes it.
 	Sessions *net.UnixListener
-	// Conf is what the node goes by.
+	// Conf is the node's configuration.
 	Conf   Conf
 	Kernel isolate.Kernel // isolate.Linux
 }
 
-// Root is the root half of one node daemon.
+// Root is the privileged half of one node daemon.
 type Root struct {
 	o     Options
 	log   *slog.Logger
@@ -132,10 +131,10 @@ type Root struct {
 	uses  *gpufiles.Keeper
 	judge policy.Judge
 	inv   hw.Inventory
-	open  error // why jobs cannot be kept from each other's devices
+	open  error // why jobs cannot be kept off each other's devices; nil: they can
 	fixed []string
 
-	ctx  context.Context // of what runs beside the connections
+	ctx  context.Context // ends the background goroutines
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
@@ -143,27 +142,27 @@ type Root struct {
 	conf   *pb.ConfigurationState
 	bundle *hostconf.Bundle // nil: the host has files of its own
 	known  map[agent.Key]*known
-	// knownBytes is what the steps that noded-links have named take.
+	// knownBytes is the memory for steps that noded-link has named.
 	knownBytes int
 	settings   *pb.NodeSettings
 	said       map[string]bool
 	patience   time.Duration // linkPatience
-	privacy    *pb.Privacy   // what jobs have for themselves, of what is wanted and this machine can do
+	privacy    *pb.Privacy   // the privacy in force: the part of wanted that this machine supports
 	wanted     *pb.Privacy
-	shared     []string // why jobs share what they should not
-	conn       *session // nil: there is no noded-link
+	shared     []string // why jobs share what should be private
+	conn       *session // nil: no noded-link is connected
 	looking    bool
 	// rebooting: RebootProgram runs.
 	rebooting bool
 	followed  version.Generation
 	past      past
-	nextKey   []byte // for which there is no certificate yet
+	nextKey   []byte // a key without a certificate yet
 }
 
-// ErrStopped is why Serve ended: the controller has the node daemon end.
-var ErrStopped = errors.New("the controller has this node daemon end")
+// ErrStopped is returned by Serve when the controller orders the node daemon to stop.
+var ErrStopped = errors.New("the controller ordered this node daemon to stop")
 
-// New takes the spool and finds what an earlier daemon left.
+// New locks the spool and finds what an earlier daemon left.
 func New(ctx context.Context, o Options) (*Root, error) {
 	if o.Kernel == nil {
 		o.Kernel = isolate.Linux{}
@@ -217,7 +216,7 @@ func (r *Root) begin(ctx context.Context) (err error) {
 	have, err := r.steps.Recover(ctx)
 	if err != nil {
 		_ = r.steps.Close()
-		return fmt.Errorf("cannot learn what runs on this node: %w", err)
+		return fmt.Errorf("cannot find the steps that run on this node: %w", err)
 	}
 	r.settings = r.sp.loadSettings()
 	r.hooks.Serial(r.settings.GetSerialHooks())
@@ -244,7 +243,7 @@ func (r *Root) begin(ctx context.Context) (err error) {
 
 func (r *Root) cgroup() string { return path.Join("sluice", r.o.Cluster, r.o.Node) }
 
-// run starts what goes on beside the connections.
+// run starts the background goroutines.
 func (r *Root) run(ctx context.Context) {
 	if r.o.HealthCheck != "" {
 		r.check(ctx, healthRecord, r.local(r.o.HealthCheck), taskenv.Check(r.o.Cluster, r.o.Daemon), healthTimeout)
@@ -256,7 +255,7 @@ func (r *Root) run(ctx context.Context) {
 	if l := r.o.Sessions; l != nil {
 		r.wg.Go(func() { r.serveAdopt(l) })
 	}
-	base := r.privacy.GetBase() // of now: the settings may change
+	base := r.privacy.GetBase() // before the settings change
 	r.wg.Go(func() { r.purgePrivate(base) })
 	if os.Geteuid() == 0 {
 		r.wg.Go(func() { r.purgePrivate(filepath.Join(r.sp.dir, container.Folder)) })
@@ -264,7 +263,7 @@ func (r *Root) run(ctx context.Context) {
 	r.showUses()
 }
 
-// watch takes in what the runner and the monitor say.
+// watch handles events of the runner and the GPU monitor.
 func (r *Root) watch() {
 	for {
 		select {
@@ -288,7 +287,7 @@ func (r *Root) watch() {
 	}
 }
 
-// tell changes what noded-link, when there is one, is going to be told.
+// tell changes what is pending for noded-link, if one is connected.
 func (r *Root) tell(f func(*session)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -298,7 +297,7 @@ func (r *Root) tell(f func(*session)) {
 	}
 }
 
-// Signal is SIGHUP (register) or SIGUSR2: the log is opened again, and noded-link told.
+// Signal handles SIGHUP (register) and SIGUSR2: it reopens the log and tells noded-link.
 func (r *Root) Signal(register bool) {
 	level, err := r.reload()
 	r.tell(func(s *session) {
@@ -311,14 +310,14 @@ func (r *Root) Signal(register bool) {
 	}
 }
 
-// reload reads what the node's own files say.
+// reload rereads the node's own files.
 func (r *Root) reload() (slog.Level, error) {
 	if r.o.Reload == nil {
 		return 0, errors.New("nothing to read")
 	}
 	now, err := r.o.Reload()
 	if err != nil {
-		r.log.Error("the log and its level stay as they were", "err", err)
+		r.log.Error("cannot reload: keeping the log and its level", "err", err)
 		return now.Level, err
 	}
 	r.judge.SetOwn(now.Own)
@@ -326,14 +325,14 @@ func (r *Root) reload() (slog.Level, error) {
 	return now.Level, nil
 }
 
-// Alive returns true as soon as what all requests have to pass is free.
+// Alive returns true as soon as the lock that all requests need is free.
 func (r *Root) Alive() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return true
 }
 
-// Close lets go of everything. What runs goes on.
+// Close releases everything. Jobs keep running.
 func (r *Root) Close() error {
 	r.stop()
 	if r.o.Sessions != nil {
@@ -341,20 +340,20 @@ func (r *Root) Close() error {
 	}
 	r.wg.Wait()
 	if r.o.Login {
-		r.log.Info("login host's daemon ends")
+		r.log.Info("login host's daemon stopped")
 		return nil
 	}
 	err := r.steps.Close()
 	if err != nil {
-		err = fmt.Errorf("cannot let go of the shims: %w", err)
+		err = fmt.Errorf("cannot release the shims: %w", err)
 	}
-	r.log.Info("node daemon ends; jobs go on", "steps", len(r.known))
+	r.log.Info("node daemon stopped; jobs keep running", "steps", len(r.known))
 	r.past.close()
 	r.sp.close()
 	return err
 }
 
-// once logs what would come again with each job.
+// once logs a warning that would recur with each job a single time.
 func (r *Root) once(what string, err error) {
 	text := fmt.Sprintf("%.500s", err)
 	r.mu.Lock()
@@ -368,12 +367,12 @@ func (r *Root) once(what string, err error) {
 	}
 }
 
-// linkPatience is how long the next noded-link waits for what was under way when the last one went. All of it is broken off; what a hung
-// disk holds up ends later, and finds its step known.
+// linkPatience is how long the next noded-link waits for requests of the last one. All of them are cancelled. One that a hung
+// disk blocks ends later, and finds its step known.
 const linkPatience = 15 * time.Second
 
-// Serve carries out the requests of one noded-link, until it goes, or ctx ends. It returns once nothing of them is under way any more but
-// what waits for a disk.
+// Serve carries out the requests of one noded-link until the connection or ctx ends. It returns when none is under way, except
+// those that a disk blocks.
 func (r *Root) Serve(ctx context.Context, conn net.Conn) error {
 	s := &session{r: r, conn: conn, out: privsep.NewOutbox(), dirty: map[agent.Key]bool{}, calls: map[uint64]context.CancelCauseFunc{}}
 	return s.serve(ctx)

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Limits of one connection. noded-link keeps to less; one that does not is cut off.
+// Limits of one connection. noded-link stays below them; a connection that exceeds them is closed.
 const maxUnderWay = 1024 // requests
 
 // session is one connection with a noded-link.
@@ -29,21 +29,21 @@ type session struct {
 	wg   sync.WaitGroup
 
 	// guarded by Root.mu
-	dirty            map[agent.Key]bool // reports to be told
-	devices, samples bool               // to be told
+	dirty            map[agent.Key]bool // steps with a report to send
+	devices, samples bool               // pending
 
 	mu    sync.Mutex
 	calls map[uint64]context.CancelCauseFunc // requests under way
-	large int64                              // what the large ones of them weigh
+	large int64                              // total weight of the large ones
 }
 
 var (
-	errEnds   = errors.New("the node daemon ends")
+	errEnds   = errors.New("the node daemon is stopping")
 	errCancel = errors.New("cancelled")
 )
 
 func (s *session) serve(ctx context.Context) error {
-	// What is under way is broken off only once the connection is closed: nobody is told that it failed.
+	// Requests are cancelled only after the connection is closed, so that none is reported as failed.
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	if err := s.welcome(); err != nil {
@@ -53,7 +53,7 @@ func (s *session) serve(ctx context.Context) error {
 	go func() {
 		defer close(wrote)
 		err := s.out.Run(s.conn, work.Done(), s.news)
-		if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) { // of one that has ended, read learns by itself
+		if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) { // read notices a closed connection by itself
 			_ = s.conn.Close()
 		}
 	}()
@@ -68,7 +68,7 @@ func (s *session) serve(ctx context.Context) error {
 	return err
 }
 
-// settle waits until nothing is under way, or for as long as there is patience.
+// settle waits until no request is under way, or patience runs out.
 func (s *session) settle() {
 	settled := make(chan struct{})
 	go func() { s.wg.Wait(); close(settled) }()
@@ -80,15 +80,15 @@ func (s *session) settle() {
 		s.mu.Lock()
 		n := len(s.calls)
 		s.mu.Unlock()
-		if n == 0 { // they have been carried out, and nothing else waits: the machine was busy, or asleep
+		if n == 0 { // all were carried out, only their goroutines are late: the machine is busy or was asleep
 			<-settled
 			return
 		}
-		s.r.log.Warn("requests of a noded-link that has ended are still under way: something does not answer", "requests", n)
+		s.r.log.Warn("requests of a noded-link that has ended are still under way: a disk or program does not answer", "requests", n)
 	}
 }
 
-// welcome tells everything, and has everything that changes from then on told.
+// welcome sends the complete state; changes follow from then on.
 func (s *session) welcome() error {
 	r := s.r
 	r.mu.Lock()
@@ -116,7 +116,7 @@ func (s *session) welcome() error {
 	return s.out.Put(&nodepb.Word{What: &nodepb.Word_Welcome{Welcome: w}})
 }
 
-// news is what has changed since it was asked last.
+// news returns the changes since its last call.
 func (s *session) news() (all []proto.Message) {
 	r := s.r
 	r.mu.Lock()
@@ -144,7 +144,7 @@ func (s *session) read(ctx, work context.Context) error {
 	for {
 		b, err := privsep.Read(in, privsep.MaxRequest)
 		switch {
-		case ctx.Err() != nil, err == io.EOF, errors.Is(err, unix.ECONNRESET): // noded-link ended, the latter before it had read all
+		case ctx.Err() != nil, err == io.EOF, errors.Is(err, unix.ECONNRESET): // noded-link ended; the latter: with unread data
 			return nil
 		case err != nil:
 			return fmt.Errorf("cannot read a request: %w", err)
@@ -162,7 +162,7 @@ func (s *session) read(ctx, work context.Context) error {
 	}
 }
 
-// decode judges the form of a request: it is one of the table, has what the table says, and weighs no more than that.
+// decode checks a request's form: it has a row in the table, what the row requires, and at most the row's weight.
 func decode(b []byte) (o *nodepb.Request, weight int64, err error) {
 	o = &nodepb.Request{}
 	if weight, err = privsep.Weight(o.ProtoReflect().Descriptor(), b); err != nil {
@@ -182,16 +182,16 @@ func decode(b []byte) (o *nodepb.Request, weight int64, err error) {
 	return o, weight, err
 }
 
-// fits refuses requests about steps on a host that runs none.
+// fits refuses requests about steps on a login host.
 func (s *session) fits(o *nodepb.Request) error {
 	if row, err := rowOf(o); err != nil || row.login || !s.r.o.Login {
 		return err
 	}
-	return errors.New("a request is not one for a login host")
+	return errors.New("the request is not for a login host")
 }
 
-// take begins the work on a request: those that are not answered are done at once, in their turn. It waits for nothing: what ends a step
-// comes through whatever the others wait for.
+// take starts the work on a request; requests without an answer are carried out at once, in order. It never blocks: the request
+// that ends a step must overtake all that wait.
 func (s *session) take(ctx context.Context, o *nodepb.Request, weight int64) (stop bool, err error) {
 	row, err := rowOf(o)
 	if err != nil {
@@ -227,15 +227,15 @@ func (s *session) take(ctx context.Context, o *nodepb.Request, weight int64) (st
 	return false, nil
 }
 
-// begin gives a request its context, which done ends.
+// begin creates a request's context, which done ends.
 func (s *session) begin(ctx context.Context, id uint64, weight int64) (context.Context, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, twice := s.calls[id]; twice || id == 0 {
-		return nil, fmt.Errorf("cannot take request %d: its number is in use, or none", id)
+		return nil, fmt.Errorf("cannot take request %d: its number is zero or in use", id)
 	}
 	if len(s.calls) >= maxUnderWay {
-		return nil, fmt.Errorf("cannot take request %d: there are %d under way", id, maxUnderWay)
+		return nil, fmt.Errorf("cannot take request %d: %d are under way already", id, maxUnderWay)
 	}
 	if weight > privsep.Large {
 		if s.large+weight > privsep.MostUnderWay {
@@ -269,7 +269,7 @@ func (s *session) done(id uint64, weight int64) {
 	}
 }
 
-// cancel breaks off the work on a request; one that has been answered is not there any more.
+// cancel cancels a request unless it was answered.
 func (s *session) cancel(id uint64) {
 	s.mu.Lock()
 	cancel := s.calls[id]

@@ -15,40 +15,40 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// spool is this node's folder: steps/ and shims/ (package step), hooks/ (package hook), noded.lock, and settings.pb, the last
-// settings of the controller, so that jobs that ended while there was none still get their epilog.
+// spool is this node's spool directory: steps/ and shims/ (package step), hooks/ (package hook), noded.lock, and settings.pb, the
+// controller's last settings, so that jobs that end without a controller still get their epilog.
 type spool struct {
 	dir  string
 	lock *os.File
 }
 
-// openSpool makes the folder and takes its lock: one daemon per spool.
+// openSpool creates the directory and takes its lock: one daemon per spool.
 func openSpool(dir string, log *slog.Logger) (*spool, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return nil, fmt.Errorf("cannot use the spool folder: %w", err)
+		return nil, fmt.Errorf("cannot use the spool directory: %w", err)
 	}
-	// Users pass through on the way to their script, and see nothing else.
+	// Users need search permission to reach their script, and see nothing else.
 	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return nil, fmt.Errorf("cannot make the spool folder: %w", err)
+		return nil, fmt.Errorf("cannot create the spool directory: %w", err)
 	}
 	if fi, err := os.Stat(dir); err == nil && fi.Mode().Perm()&0o002 != 0 {
 		return nil,
 			fmt.Errorf(
-				"cannot use the spool folder %s: everybody may write to it, and could put files where this daemon looks for its own; "+
+				"cannot use the spool directory %s: it is writable for everybody, who could plant files that this daemon trusts; "+
 					"chmod o-w it", dir)
 	}
 	path := filepath.Join(dir, "noded.lock")
-	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600) // not for writing: the disk could not be remounted read-only meanwhile
+	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600) // read-only: an open writable file would prevent a remount as read-only
 	if err != nil {
-		return nil, fmt.Errorf("cannot open the lock of the spool folder: %w", err)
+		return nil, fmt.Errorf("cannot open the lock of the spool directory: %w", err)
 	}
 	if err := lock(f, path); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil,
 				fmt.Errorf(
-					"cannot use the spool folder %s: the node daemon with process id %d works there; stop it, or give this one "+
+					"cannot use the spool directory %s: the node daemon with process id %d works there; stop it, or give this one "+
 						"another spool", dir, holder(path))
 		}
 		return nil, fmt.Errorf("cannot lock %s: %w", path, err)
@@ -61,7 +61,7 @@ func openSpool(dir string, log *slog.Logger) (*spool, error) {
 // lockPatience is how long a lock may outlive the process that took it.
 const lockPatience = 5 * time.Second
 
-// lock takes the lock at once, or not at all. Only when its holder was killed it waits a little: a shim that was being forked at
+// lock takes the lock at once or fails. Only when its holder was killed does it wait a little: a shim that was being forked at
 // that moment has a copy of the descriptor until its execve.
 func lock(f *os.File, path string) error {
 	for deadline := time.Now().Add(lockPatience); ; time.Sleep(5 * time.Millisecond) {
@@ -75,14 +75,14 @@ func lock(f *os.File, path string) error {
 	}
 }
 
-// alive is false of a process that has ended, reaped or not.
+// alive is false for a process that has ended, reaped or not.
 func alive(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	_, state, _ := strings.Cut(string(b[strings.LastIndexByte(string(b), ')')+1:]), " ")
 	return err == nil && !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
 }
 
-// holder is the process that wrote its number into the lock file, 0 when it has not yet.
+// holder returns the process whose id is in the lock file, 0 if there is none yet.
 func holder(path string) int {
 	b, _ := os.ReadFile(path)
 	pid, _ := strconv.Atoi(strings.TrimSpace(string(b)))
@@ -91,7 +91,7 @@ func holder(path string) int {
 
 func (s *spool) close() { s.lock.Close() }
 
-// warnUnreachable tells when users could not reach their scripts.
+// warnUnreachable warns if users cannot reach their scripts.
 func warnUnreachable(dir string, log *slog.Logger) {
 	if os.Geteuid() != 0 {
 		return
@@ -106,7 +106,7 @@ func warnUnreachable(dir string, log *slog.Logger) {
 	}
 }
 
-// loadSettings gives the settings that the controller sent last, or nil.
+// loadSettings returns the controller's last settings, or nil.
 func (s *spool) loadSettings() *pb.NodeSettings {
 	b, err := os.ReadFile(filepath.Join(s.dir, "settings.pb"))
 	if err != nil || len(b) == 0 { // empty: the power failed just after it was written

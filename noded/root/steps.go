@@ -18,35 +18,35 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// known is a step that is here, or is being prepared. Its fields are guarded by Root.mu.
+// known is a step on this node, or one in preparation. Its fields are guarded by Root.mu.
 type known struct {
 	key      *pb.StepKey
 	name     string
 	rep      *pb.StepReport // newest; nil before the runner has the step
 	brief    *pb.Bundle
 	peak     usage.Peak
-	finished bool // it holds no devices any more
+	finished bool // its devices were released
 	recorded bool // the use of its devices is being recorded
-	launches int  // under way
-	stuck    bool // UnkillableStepProgram was run for it
-	size     int  // what it has in Root.knownBytes
+	launches int  // launches under way
+	stuck    bool // UnkillableStepProgram has run for it
+	size     int  // its share of Root.knownBytes
 }
 
-// history is what became of attempts that are not here any more.
+// history returns the ends of attempts that were forgotten here.
 func (r *Root) history(_ context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	ended, lost := r.past.above(o.GetHistory().Above)
 	return &nodepb.Answer{Ended: ended, LostUpTo: lost.upTo, LostUntilNs: lost.until}, nil
 }
 
-// epilogued: the end of a step is followed by an epilog, which sees its devices.
+// epilogued reports whether an epilog follows the end of a step. It still sees the step's devices.
 func (r *Root) epilogued(k *known) bool {
 	return r.settings.GetEpilog() != "" && !k.refused() && agent.KeyOf(k.key).Holder()
 }
 
-// refused: it never began here, and needs no epilog.
+// refused reports whether the step never began here. It needs no epilog then.
 func (k *known) refused() bool { return k.brief.GetCgroup() == "" }
 
-// recover takes in what the runner found.
+// recover registers the steps that the runner found.
 func (r *Root) recover(have []*pb.StepReport) {
 	prior := r.loadUses()
 	names := map[string]bool{}
@@ -56,7 +56,7 @@ func (r *Root) recover(have []*pb.StepReport) {
 		if b, err := r.steps.Bundle(rep.Key); err == nil {
 			k.brief = privsep.Brief(b)
 		} else {
-			k.brief.Cgroup = step.Group(rep.Key) // something of it may have run: its epilog has to
+			k.brief.Cgroup = step.Group(rep.Key) // it may have run, so its epilog must run
 		}
 		key := agent.KeyOf(rep.Key)
 		r.known[key] = k
@@ -76,7 +76,7 @@ func (r *Root) recover(have []*pb.StepReport) {
 	}
 }
 
-// record has the use of a step's devices recorded, going on from what an earlier daemon has recorded.
+// record starts to record the use of a step's devices, on top of what an earlier daemon recorded.
 func (r *Root) record(k *known, prior []*pb.DeviceUse) {
 	if len(k.brief.GetDevices()) > 0 && !k.refused() {
 		k.recorded = true
@@ -85,7 +85,7 @@ func (r *Root) record(k *known, prior []*pb.DeviceUse) {
 	}
 }
 
-// ended takes in that a step has ended, once there is the last sample of its devices.
+// ended handles the end of a step, after the last sample of its devices.
 func (r *Root) ended(rep *pb.StepReport) {
 	r.mu.Lock()
 	k := r.known[agent.KeyOf(rep.Key)]
@@ -101,7 +101,7 @@ func (r *Root) ended(rep *pb.StepReport) {
 	})
 }
 
-// reported takes in what the runner says of a step.
+// reported handles a report of the runner.
 func (r *Root) reported(rep *pb.StepReport) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +115,7 @@ func (r *Root) reported(rep *pb.StepReport) {
 			k.recorded = false
 			rep = withDevices(rep, r.gpus.Recorder().End(k.name))
 		} else if k.rep.GetPhase() == pb.StepPhase_STEP_ENDED {
-			rep = k.rep // said again
+			rep = k.rep // repeated
 		}
 		if !r.epilogued(k) {
 			r.finish(k)
@@ -128,7 +128,7 @@ func (r *Root) reported(rep *pb.StepReport) {
 	}
 }
 
-// withDevices is a report of an end with what was used of the devices.
+// withDevices adds the use of devices to the report of an end.
 func withDevices(rep *pb.StepReport, used []*pb.DeviceUse) *pb.StepReport {
 	if len(used) == 0 || rep.Exit == nil {
 		return rep
@@ -141,7 +141,7 @@ func withDevices(rep *pb.StepReport, used []*pb.DeviceUse) *pb.StepReport {
 	return rep
 }
 
-// finish lets go of a step's devices. The caller holds r.mu.
+// finish releases a step's devices. The caller holds r.mu.
 func (r *Root) finish(k *known) {
 	if k.finished {
 		return
@@ -153,15 +153,16 @@ func (r *Root) finish(k *known) {
 	}
 }
 
-// What is remembered of steps that a noded-link has named: those of jobs are a few for each processor, of some hundred bytes.
+// Limits for the steps that noded-link names. Real jobs are a few per processor, with some hundred bytes each.
 const (
 	maxKnown      = 16 << 10
 	maxKnownBytes = 128 << 20
 )
 
-var errTooManySteps = errors.New("this node daemon knows of too many steps that have not been forgotten")
+var errTooManySteps = errors.New("this node daemon has too many steps that were not forgotten yet")
 
-// remember makes sure that a step is known. what is what is going to be remembered of it: a Bundle for its brief, or a request's devices.
+// remember makes sure that a step is known. what is the part to keep: a Bundle, of which the brief is kept, or a request with
+// devices.
 func (r *Root) remember(key *pb.StepKey, what proto.Message) (*known, error) {
 	b, _ := what.(*pb.Bundle)
 	if b != nil {
@@ -189,7 +190,7 @@ func (r *Root) remember(key *pb.StepKey, what proto.Message) (*known, error) {
 	return k, nil
 }
 
-// remove has a step known no more. The caller holds r.mu.
+// remove makes a step unknown. The caller holds r.mu.
 func (r *Root) remove(k *known) {
 	if r.known[agent.KeyOf(k.key)] == k {
 		delete(r.known, agent.KeyOf(k.key))
@@ -197,7 +198,7 @@ func (r *Root) remove(k *known) {
 	}
 }
 
-// has notes that the runner has a step. Its first report comes later, when noded-link, on whose request it was, may have gone already.
+// has notes that the runner has a step. Its first report comes later, when the noded-link that requested it may have gone.
 func (r *Root) has(k *known, rep *pb.StepReport) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,14 +207,14 @@ func (r *Root) has(k *known, rep *pb.StepReport) {
 	}
 }
 
-// launching counts the launches of a step that are under way.
+// launching counts a step's launches under way.
 func (r *Root) launching(k *known, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k.launches += n
 }
 
-// abandon forgets a step that the runner does not have, and is not about to have.
+// abandon forgets a step, unless the runner has it or is launching it.
 func (r *Root) abandon(k *known) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -227,7 +228,7 @@ func (r *Root) abandon(k *known) {
 	r.remove(k)
 }
 
-// leave: what a noded-link that has gone had prepared only is nobody's.
+// leave abandons the steps that a departed noded-link had only prepared.
 func (r *Root) leave(s *session) {
 	r.mu.Lock()
 	var left []*known
@@ -245,13 +246,13 @@ func (r *Root) leave(s *session) {
 	}
 }
 
-// launchable: the bundle is of one step, in the cgroup that is that step's.
+// launchable checks the form of a bundle: it is for one step, in that step's own cgroup.
 func launchable(b *pb.Bundle) error {
 	if b == nil {
 		return errors.New("it has no bundle")
 	}
 	if len(b.GetLimits().GetDevices()) > 0 {
-		return errors.New("it has rules for devices, which are not its to make")
+		return errors.New("it has device rules, which only noded-root may make")
 	}
 	if err := wellFormed(b.Key); err != nil {
 		return err
@@ -265,7 +266,7 @@ func launchable(b *pb.Bundle) error {
 	return group(b, false)
 }
 
-// group: a step's cgroup has the name that follows from the step; none is no cgroup, where that is possible.
+// group checks that the cgroup's name follows from the step. With none, no cgroup is also valid.
 func group(b *pb.Bundle, none bool) error {
 	if want := step.Group(b.GetKey()); b.GetCgroup() != want && !(none && b.GetCgroup() == "") {
 		return fmt.Errorf("its cgroup is %q, and should be %q", b.GetCgroup(), want)
@@ -321,7 +322,7 @@ func (r *Root) launch(ctx context.Context, o *nodepb.Request) (*nodepb.Answer, e
 	return nil, nil
 }
 
-// hardLimit asks the kernel for this daemon's own hard limit. Unlimited is the largest number.
+// hardLimit returns this daemon's own hard limit. Unlimited is the largest number.
 func hardLimit(resource int) uint64 {
 	var l unix.Rlimit
 	if unix.Getrlimit(resource, &l) != nil {
@@ -330,7 +331,7 @@ func hardLimit(resource int) uint64 {
 	return l.Max
 }
 
-// own: the devices of a step are in this node's inventory. A job must not run without one that has gone.
+// own checks that a step's devices are in this node's inventory. A job must not run without one that has gone.
 func (r *Root) own(devices []*pb.GresDevice) error {
 	have := r.gpus.Report().GetDevices()
 	for _, d := range devices {
@@ -341,12 +342,12 @@ func (r *Root) own(devices []*pb.GresDevice) error {
 	return nil
 }
 
-// closeDevices gives an allocation or a step the rules by which it can open no devices of this node but its own. An allocation without a
-// script has them for the sessions that it may adopt.
+// closeDevices sets the device rules of an allocation or step, by which it can open only its own devices. An allocation without a
+// script needs them for the sessions that it may adopt.
 func (r *Root) closeDevices(b *pb.Bundle) {
 	r.mu.Lock()
 	closes := r.settings.GetConstrainDevices() || r.judge.ClosesDevices()
-	b.Privacy = r.privacy // not what the request says of it
+	b.Privacy = r.privacy // not the request's own value
 	r.mu.Unlock()
 	if r.open != nil || !closes {
 		return
@@ -362,7 +363,7 @@ func (r *Root) closeDevices(b *pb.Bundle) {
 	b.Limits.Devices = rules
 }
 
-// containDevices says which devices of this node a container gets, whatever the request says of it.
+// containDevices sets the devices of a container and ignores what the request says about them.
 func (r *Root) containDevices(b *pb.Bundle) {
 	if b.Container == nil {
 		return
@@ -375,14 +376,14 @@ func (r *Root) containDevices(b *pb.Bundle) {
 
 func (r *Root) fail(_ context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	f := o.GetFail()
-	if x := r.past.of(f.Exit.Key); x != nil { // what it came to stands
+	if x := r.past.of(f.Exit.Key); x != nil { // the recorded end stands
 		f.Exit = proto.CloneOf(x)
 	} else if f.Exit.Verdict == pb.VerdictUnknown && r.past.forgotten(f.Exit.Key) {
 		f.Exit.Verdict = pb.VerdictForgotten
 		f.Exit.Detail = fmt.Sprintf("the controller's state was restored from a backup, and this node knows only what became of its "+
 			"last %d jobs: the job has most likely ended here, and is not started again", mostPast)
 	}
-	b := privsep.Brief(f.Bundle) // not what else the request says, such as folders to be deleted
+	b := privsep.Brief(f.Bundle) // drop the rest of the request, such as directories to delete
 	k, err := r.remember(b.Key, b)
 	if err != nil {
 		return nil, err
@@ -403,7 +404,7 @@ func (r *Root) forget(_ context.Context, o *nodepb.Request) (*nodepb.Answer, err
 	key := agent.KeyOf(o.GetForget().Key)
 	if x, job := r.exitOf(key); x != nil && key.Holder() {
 		if err := r.past.add(x, job); err != nil {
-			r.log.Error("cannot keep in mind that a job has ended here: a controller that is restored from a backup may ask for it",
+			r.log.Error("cannot record the end of a job: a controller restored from a backup may ask for it",
 				"err", err)
 		}
 	}
@@ -420,7 +421,7 @@ func (r *Root) forget(_ context.Context, o *nodepb.Request) (*nodepb.Answer, err
 	return nil, nil
 }
 
-// exitOf is what became of a step that is known, nil where it has not ended, and whose it was.
+// exitOf returns how a known step ended, nil if it has not, and its job.
 func (r *Root) exitOf(key agent.Key) (*pb.ExitRecord, *pb.StepJob) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -430,7 +431,7 @@ func (r *Root) exitOf(key agent.Key) (*pb.ExitRecord, *pb.StepJob) {
 	return nil, nil
 }
 
-// prepare gives a step its devices, cut or merged as they have to be.
+// prepare gives a step its devices and partitions GPUs as the request needs.
 func (r *Root) prepare(_ context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	p := o.GetPrepare()
 	name := step.Name(p.Key)
@@ -470,7 +471,7 @@ func (r *Root) prepare(_ context.Context, o *nodepb.Request) (*nodepb.Answer, er
 	return &nodepb.Answer{Devices: out}, nil
 }
 
-// hold keeps what a step was given from being cut differently while it runs.
+// hold protects a step's devices from repartitioning while it runs.
 func (r *Root) hold(name string, devices []*pb.GresDevice) {
 	if len(devices) == 0 {
 		return

@@ -12,27 +12,27 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// row says of one kind of request what it must have, what the policy of the node says to it, and what does it.
+// row describes one kind of request: its form, the policy's checks, and its implementation.
 type row struct {
-	// most is what a request may take of memory (privsep.Weight); the connection of a noded-link that sends a larger one ends.
+	// most is the limit for a request's memory (privsep.Weight). A larger one ends the connection.
 	most int64
-	// needs is what a request must have to be one; the connection of a noded-link that sends another ends.
+	// needs checks the form of a request. A malformed one ends the connection.
 	needs func(*nodepb.Request) error
-	// policy is what the node's policy judges, in words, for whoever reads this table.
+	// policy says in words what the node's policy checks, for readers of this table.
 	policy string
-	// now is done at once, in its turn, and not answered; do is answered.
+	// now runs at once, in order, and is not answered; do runs in a goroutine and is answered.
 	now func(*session, *nodepb.Request)
-	// login: also of a login host, where there are no steps.
+	// login allows the request on a login host, where there are no steps.
 	login bool
 	do    func(*Root, context.Context, *nodepb.Request) (*nodepb.Answer, error)
 }
 
-// small is a request with a number or two.
+// small is the limit for a request with a number or two.
 const small = 4 << 10
 
 // table has a row for each kind of request, by the name of its field. A request without a row is refused, and a test fails.
 var table = map[protoreflect.Name]row{
-	"settings": {most: privsep.MaxWeight, needs: nothing, policy: "programs and folders that it names are judged when they are used",
+	"settings": {most: privsep.MaxWeight, needs: nothing, policy: "programs and directories that it names are judged when they are used",
 		now: func(s *session, o *nodepb.Request) { s.r.configure(o.GetSettings()) }},
 	"prepare": {most: 1 << 20, needs: func(o *nodepb.Request) error { return wellFormed(o.GetPrepare().GetKey()) },
 		policy: "the devices are in this node's own inventory",
@@ -90,7 +90,7 @@ var table = map[protoreflect.Name]row{
 	"stop": {most: small, needs: nothing, policy: "as scontrol shutdown; jobs go on", login: true, now: func(*session, *nodepb.Request) {}},
 }
 
-// rowOf finds a request's row, and says what the request lacks.
+// rowOf returns a request's row, and an error if the request is malformed.
 func rowOf(o *nodepb.Request) (row, error) {
 	m := o.ProtoReflect()
 	f := m.WhichOneof(m.Descriptor().Oneofs().ByName("what"))
@@ -109,7 +109,7 @@ func rowOf(o *nodepb.Request) (row, error) {
 
 func nothing(*nodepb.Request) error { return nil }
 
-// wellFormed: a key names a folder of the spool, of numbers alone.
+// wellFormed checks a step's key. Its name, a directory of the spool, consists of numbers alone.
 func wellFormed(k *pb.StepKey) error {
 	if k.GetJobId() == 0 {
 		return errors.New("it names no step")

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-hpc/sluice/noded/gpufiles"
 )
 
-// showUses has the files written that tell exporters of metrics whose job uses which GPU.
+// showUses updates the files that tell metric exporters which job uses which GPU.
 func (r *Root) showUses() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -23,7 +23,7 @@ func (r *Root) showUsesLocked() {
 	r.uses.Show(s)
 }
 
-// useDirs are the folders of the settings, or the usual ones, which are for a daemon of root's that has the machine to itself.
+// useDirs returns the configured directories, or the usual ones if this daemon runs as root and has the machine to itself.
 func (r *Root) useDirs() gpufiles.Dirs {
 	p := r.settings.GetGpu()
 	dir := func(set, usual string) string {
@@ -36,7 +36,7 @@ func (r *Root) useDirs() gpufiles.Dirs {
 		if err := r.judge.Dir(set); err != nil {
 			if !r.said[err.Error()] && len(r.said) < 1000 {
 				r.said[err.Error()] = true
-				r.log.Error("the files for exporters of GPU metrics are not written", "err", err)
+				r.log.Error("cannot write the files for GPU metric exporters", "err", err)
 			}
 			return ""
 		}

@@ -24,7 +24,7 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// Certificate is what the controller makes for each step.
+// Certificate returns a certificate like the controller's for a step.
 func Certificate(t testing.TB) (certificate, key []byte) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -41,7 +41,7 @@ func Certificate(t testing.TB) (certificate, key []byte) {
 	return certificate, key
 }
 
-// Srun stands in for the command: it takes one node's connection, sends what is to be done, and collects.
+// Srun simulates the command: it accepts one node's connection, sends the work, and collects the answers.
 type Srun struct {
 	Listener net.Listener
 	Work     *pb.StepWork
@@ -53,7 +53,7 @@ type Srun struct {
 	changed *sync.Cond
 	over    bool
 
-	// What has come so far; within Await and Set, or once the step has ended.
+	// Received so far; access within Await and Set, or after the end of the step.
 	Conn    *tls.Conn
 	Out     map[string]*bytes.Buffer // by "out 3", "err 0"
 	Closed  map[string]bool
@@ -63,10 +63,10 @@ type Srun struct {
 	Started *pb.StepStarted
 	Failed  *pb.StepFailed
 	Ended   *pb.StepEnded
-	Stall   bool // it does not read
+	Stall   bool // stop reading
 }
 
-// New listens for the node of a bundle, and puts certificate and address into it.
+// New listens for the node of a bundle, and adds certificate and address to it.
 func New(t testing.TB, b *pb.Bundle, work *pb.StepWork) *Srun {
 	t.Helper()
 	cert, key := Certificate(t)
@@ -88,7 +88,7 @@ func New(t testing.TB, b *pb.Bundle, work *pb.StepWork) *Srun {
 	return s
 }
 
-// Use has it show the certificate of another step.
+// Use makes it present the certificate of another step.
 func (s *Srun) Use(of *pb.StepTasks) error {
 	conf, err := stepwire.Config(of.Certificate, of.Key)
 	s.Set(func() { s.conf = conf })
@@ -180,7 +180,7 @@ func (s *Srun) take(h stepwire.Header, b []byte) {
 	}
 }
 
-// Set changes what the test has said.
+// Set changes fields under the lock.
 func (s *Srun) Set(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +218,7 @@ func (s *Srun) SendMessage(kind stepwire.Kind, m proto.Message) {
 	s.Send(kind, stepwire.All, raw)
 }
 
-// Text is what has come of a stream.
+// Text returns the output of a stream so far.
 func (s *Srun) Text(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

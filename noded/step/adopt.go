@@ -12,13 +12,13 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Why an allocation adopts nothing.
+// Reasons why an allocation adopts nothing.
 var (
 	ErrEnding    = errors.New("the job is ending")
 	ErrSuspended = errors.New("the job is suspended")
 )
 
-// Adopt has the shim of an allocation take a process into it.
+// Adopt makes the shim of an allocation move a process into it.
 func (r *Runner) Adopt(ctx context.Context, k *pb.StepKey, pid int) error {
 	name := folder.Name(k)
 	r.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// removeContainer deletes a step's container, as removePrivate does.
+// removeContainer deletes a step's container in the background, like removePrivate.
 func (r *Runner) removeContainer(b *pb.Bundle) {
 	if b.GetContainer() == nil {
 		return
@@ -24,7 +24,7 @@ func (r *Runner) removeContainer(b *pb.Bundle) {
 	r.wg.Add(1)
 	go func() {
 		defer r.wg.Done()
-		if os.Geteuid() != 0 { // everything is this user's
+		if os.Geteuid() != 0 { // without root, everything belongs to this user
 			_ = os.RemoveAll(filepath.Join(base, name))
 			return
 		}
@@ -34,12 +34,12 @@ func (r *Runner) removeContainer(b *pb.Bundle) {
 	}()
 }
 
-// removeRun deletes what the processes of a user's containers have shared in memory, when he has no containers any more.
+// removeRun deletes what a user's containers shared in memory, once the user has no containers any more.
 func (r *Runner) removeRun(uid uint32) {
 	base := container.RunFolder(r.o.Spool)
 	root, err := os.OpenRoot(base)
 	if err != nil {
-		return // there is nothing
+		return // nothing to delete
 	}
 	defer root.Close()
 	name := strconv.FormatUint(uint64(uid), 10)
@@ -51,18 +51,18 @@ func (r *Runner) removeRun(uid uint32) {
 			return
 		}
 	}
-	err = root.Rename(name, gone) // at once out of the way of a step that begins
+	err = root.Rename(name, gone) // at once, out of the way of a step that starts
 	r.mu.Unlock()
 	if err == nil {
 		err = root.RemoveAll(gone)
 	}
 	if err != nil && !os.IsNotExist(err) {
-		r.log.Error("cannot delete what containers have left", "in", base, "name", name, "err", err)
+		r.log.Error("cannot delete the leftovers of containers", "in", base, "name", name, "err", err)
 	}
-	_ = os.Remove(base) // with the last user
+	_ = os.Remove(base) // succeeds after the last user
 }
 
-// clearRun deletes what is left there of users without a step.
+// clearRun deletes such leftovers of users without a step.
 func (r *Runner) clearRun() {
 	names, _ := readNames(container.RunFolder(r.o.Spool))
 	for _, name := range names {

@@ -16,16 +16,17 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// What the spool must have left for a launch to be accepted: a script and its environment have up to 5 MiB, records need a few KiB.
+// leastSpace and leastInodes are the free space that a launch requires: a script and its environment take up to 5 MiB, records a
+// few KiB.
 const (
 	leastSpace  = 8 << 20
 	leastInodes = 32
 )
 
-// probeTimeout is how long the spool may take to write a small file. It is long: a disk may be busy.
+// probeTimeout is how long the spool may take to write a small file. It is long because a disk may be busy.
 const probeTimeout = time.Minute
 
-// Why a node cannot start steps, as its reason says it; the first is Slurm's.
+// Reasons why a node cannot start steps, as shown for the node; the first is Slurm's.
 const (
 	spoolFull    = "SlurmdSpoolDir is full"
 	spoolNoWrite = "SlurmdSpoolDir is read-only"
@@ -34,7 +35,7 @@ const (
 	spoolHangs   = "SlurmdSpoolDir does not answer"
 )
 
-// Ready says why no step can be started now as far as that costs nothing to find out: "" means that it can be tried.
+// Ready returns why no step can start now, by checks that are cheap; "": it can be tried.
 func (r *Runner) Ready() string {
 	var fs unix.Statfs_t
 	err := unix.Statfs(r.pool.dir, &fs)
@@ -61,8 +62,8 @@ func (r *Runner) Ready() string {
 	return ""
 }
 
-// Fault looks whether steps can be started: whether a file can be written in the spool, and with all, after a launch has failed, also
-// whether a process can be made, and a cgroup. It returns when ctx ends or the spool does not answer.
+// Fault checks whether steps can start: whether a file can be written in the spool and, with all (after a failed launch), whether
+// a process and a cgroup can be created. It returns when ctx ends or the spool hangs.
 func (r *Runner) Fault(ctx context.Context, all bool) string {
 	late := time.NewTimer(probeTimeout)
 	defer late.Stop()
@@ -70,7 +71,7 @@ func (r *Runner) Fault(ctx context.Context, all bool) string {
 	case r.probing <- struct{}{}:
 	case <-ctx.Done():
 		return ""
-	case <-late.C: // an earlier look hangs
+	case <-late.C: // an earlier check hangs
 		return spoolHangs
 	}
 	found := make(chan string, 1)
@@ -92,7 +93,7 @@ func (r *Runner) probe(all bool) string {
 	if why := r.Ready(); why != "" {
 		return why
 	}
-	path := filepath.Join(r.o.Spool, folder.Steps, folder.New+"probe") // Recover deletes what is left of it
+	path := filepath.Join(r.o.Spool, folder.Steps, folder.New+"probe") // Recover deletes a leftover
 	err := os.WriteFile(path, []byte("can this node start steps?\n"), 0o600)
 	if rerr := os.Remove(path); err == nil {
 		err = rerr
@@ -111,7 +112,7 @@ func (r *Runner) probe(all bool) string {
 	if err := r.makesProcesses(); err != nil {
 		return "cannot start processes: " + plainError(err)
 	}
-	r.unprobe() // an earlier daemon was killed between the two lines below
+	r.unprobe() // an earlier daemon may have been killed between Create and Remove
 	g, err := r.root.Create(probeGroup, nil)
 	if err == nil {
 		err = g.Remove()
@@ -122,10 +123,10 @@ func (r *Runner) probe(all bool) string {
 	return ""
 }
 
-// probeGroup is the cgroup by which a node is tried.
+// probeGroup is the cgroup that the check creates.
 const probeGroup = "probe"
 
-// unprobe removes what a daemon that was killed left of it. No process has ever been in it.
+// unprobe removes the cgroup that a killed daemon left. No process has ever been in it.
 func (r *Runner) unprobe() { _ = r.root.Reclaim(&pb.Bundle{Cgroup: probeGroup}) }
 
 // makesProcesses starts a shim that ends at once.
@@ -140,7 +141,7 @@ func (r *Runner) makesProcesses() error {
 	return cmd.Wait()
 }
 
-// plainError leaves out the name of the program or file, which says nothing of the fault.
+// plainError omits the name of the program or file, which says nothing about the fault.
 func plainError(err error) string {
 	var errno unix.Errno
 	if errors.As(err, &errno) {

@@ -7,8 +7,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// feed hands out reports in the order of their first change. It holds names, not reports, so that it never holds more than
-// there are steps however slow its reader is.
+// feed delivers reports in the order of their first change. It queues names, not reports, so it never holds more entries than
+// there are steps, however slow the reader is.
 type feed struct {
 	out    chan *pb.StepReport
 	mu     sync.Mutex

@@ -539,7 +539,7 @@ func TestMissingFolderIsNotMade(t *testing.T) {
 	b := n.bundle()
 	b.Dir = n.work + "/gone"
 	b.StdOut = &pb.StdFile{Path: b.Dir + "/sub/out"}
-	if rec := n.run(b, "true"); rec.Verdict != "output_failed" || !strings.Contains(rec.Detail, "the working folder "+b.Dir+
+	if rec := n.run(b, "true"); rec.Verdict != "output_failed" || !strings.Contains(rec.Detail, "the working directory "+b.Dir+
 		" does not exist") {
 		t.Errorf("%v", rec)
 	}

@@ -20,10 +20,10 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// launchTimeout bounds the answer of a shim; it answers within a fraction of a second whatever the job does.
+// launchTimeout bounds the answer of a shim, which takes a fraction of a second whatever the job does.
 const launchTimeout = 10 * time.Second
 
-// Launch writes the bundle and gives it to a shim. It returns nil once a shim has accepted it, or when the step is known already.
+// Launch writes the bundle and gives it to a shim. It returns nil once a shim has accepted it, or if the step is known already.
 func (r *Runner) Launch(ctx context.Context, b *pb.Bundle, script []byte) error {
 	if b.Key.GetJobId() == 0 || b.Cgroup == "" {
 		return errors.New("cannot launch a step without job id or cgroup name")
@@ -42,8 +42,8 @@ func (r *Runner) Launch(ctx context.Context, b *pb.Bundle, script []byte) error 
 	return nil
 }
 
-// roomOf is where the namespaces are that the allocation of a step has here: it runs, or the step would not be launched. nil: there are
-// none, or it is none of an allocation.
+// roomOf returns where to find the namespaces of a step's allocation on this node; nil: there are none, or this is not a step of
+// an allocation. The allocation runs, else the step would not be launched.
 func (r *Runner) roomOf(b *pb.Bundle) *pb.Room {
 	if b.Step == nil || !private.Apart(b.Privacy) {
 		return nil
@@ -63,11 +63,11 @@ func (r *Runner) roomOf(b *pb.Bundle) *pb.Room {
 	return nil
 }
 
-// maxLaunching is how many launches may be under way: each takes its slot until its job runs, and the few milliseconds more in
-// which a short one ends.
+// maxLaunching is the limit of launches under way. A launch holds its slot until its job runs, and a few milliseconds more, in
+// which a short job ends.
 func maxLaunching() int { return max(4, 2*runtime.NumCPU()) }
 
-// inTurn runs f once one of the slots is free. Nothing has been begun when ctx ends before.
+// inTurn runs f in one of the slots. If ctx ends first, nothing has started.
 func (r *Runner) inTurn(ctx context.Context, f func() error) error {
 	select {
 	case r.slots <- struct{}{}:
@@ -88,7 +88,7 @@ func (r *Runner) launch(ctx context.Context, e *entry, b *pb.Bundle, script []by
 		if s, err = r.pool.take(ctx); err != nil {
 			break
 		}
-		if err = ctx.Err(); err != nil { // cancelled while the spool did not answer: it must not run
+		if err = ctx.Err(); err != nil { // cancelled while the spool hung: it must not run
 			r.pool.put(s)
 			break
 		}
@@ -98,7 +98,7 @@ func (r *Runner) launch(ctx context.Context, e *entry, b *pb.Bundle, script []by
 			return nil
 		}
 		tmp = again
-		// Only a shim that is going away is worth another try.
+		// Only a shim that is exiting is worth another try.
 		if status.Code(err) == codes.Unavailable && try < 3 && ctx.Err() == nil {
 			err = nil
 		}
@@ -107,9 +107,9 @@ func (r *Runner) launch(ctx context.Context, e *entry, b *pb.Bundle, script []by
 	return err
 }
 
-// offer gives the step to one shim. When the answer is lost, the folder's name tells what happened: it is the shim's rename
-// that accepts, and ours, to the name again, that makes accepting impossible. The old name is not used a second time: this shim may
-// be slow, not dead.
+// offer gives the step to one shim. If the answer is lost, the directory's name tells what happened: the shim's rename accepts
+// the step, and our rename to the name again makes acceptance impossible. The old name is never reused: this shim may be slow,
+// not dead.
 func (r *Runner) offer(ctx context.Context, e *entry, s *shim, tmp, again string) (taken bool, err error) {
 	cctx, cancel := context.WithTimeout(ctx, launchTimeout)
 	defer cancel()
@@ -136,7 +136,7 @@ func (r *Runner) offer(ctx context.Context, e *entry, s *shim, tmp, again string
 	return true, nil
 }
 
-// watch follows a step to its end in a goroutine, then gives its shim the next.
+// watch follows a step to its end in a goroutine, then returns its shim to the pool.
 func (r *Runner) watch(e *entry, s *shim, rep *pb.StepReport) {
 	r.report(e, rep)
 	if rep.Phase == pb.StepPhase_STEP_ENDED {
@@ -155,7 +155,7 @@ func (r *Runner) follow(e *entry, s *shim, rep *pb.StepReport) {
 		next, err := s.api.Wait(r.ctx, &pb.WaitRequest{HavePhase: rep.Phase, HaveSignals: rep.SignalsSeen})
 		switch {
 		case r.ctx.Err() != nil:
-			s.discard() // the step goes on
+			s.discard() // the step keeps running
 			return
 		case err != nil:
 			r.log.Warn("lost the connection to a shim", "step", e.name, "shim", s.pid, "err", err)
@@ -178,7 +178,7 @@ func (r *Runner) follow(e *entry, s *shim, rep *pb.StepReport) {
 	}
 }
 
-// lost ends a step whose shim is dead: with the record that it left, or with one that says so.
+// lost ends a step whose shim is dead, with the record that the shim left, or with one that says "lost".
 func (r *Runner) lost(e *entry) {
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 		rep, err := r.bury(e.name, e.cg, e.key)
@@ -186,8 +186,8 @@ func (r *Runner) lost(e *entry) {
 			r.report(e, rep)
 			return
 		}
-		// Something of it may run still: not ended. Its processors must not be given away.
-		r.log.Error("cannot clear away a step whose shim is dead", "step", e.name, "err", err)
+		// It may still have processes, so it has not ended: its processors must not be given away.
+		r.log.Error("cannot clean up a step whose shim is dead", "step", e.name, "err", err)
 		select {
 		case <-time.After(pause):
 		case <-r.ctx.Done():
@@ -196,7 +196,7 @@ func (r *Runner) lost(e *entry) {
 	}
 }
 
-// bury makes sure that nothing of a step is left but an exit record.
+// bury kills what remains of a step and returns its exit record, which it writes if there is none.
 func (r *Runner) bury(name string, b *pb.Bundle, key *pb.StepKey) (*pb.StepReport, error) {
 	dir := r.dir(name)
 	if full, err := r.readBundle(name); err == nil {
@@ -222,7 +222,7 @@ func (r *Runner) bury(name string, b *pb.Bundle, key *pb.StepKey) (*pb.StepRepor
 	return ended(key, exit), nil
 }
 
-// Control passes an order to the step's shim. An order for a step that has ended or is not known changes nothing.
+// Control passes an order to the step's shim. An order for an ended or unknown step changes nothing.
 func (r *Runner) Control(ctx context.Context, o *pb.StepOrder) error {
 	name := folder.Name(o.Key)
 	r.mu.Lock()

@@ -29,13 +29,13 @@ type shim struct {
 	api    pb.StepAPIService
 	idle   time.Time // since when
 	dead   chan struct{}
-	other  bool // of another build: it ends its step, and gets no more
+	other  bool // of another build: it ends its step and gets no more
 }
 
-// discard gives up a shim that must get no more steps.
+// discard disconnects from a shim that must get no more steps.
 func (s *shim) discard() { s.client.Close() }
 
-// end lets an idle shim go, and waits until it has.
+// end releases an idle shim and waits until it has exited.
 func (s *shim) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -57,7 +57,7 @@ func (s *shim) gone() bool {
 	}
 }
 
-// pool holds the idle shims, the most recently used last: those at the front age and go.
+// pool holds the idle shims, the most recently used last; those at the front expire.
 type pool struct {
 	r   *Runner
 	dir string
@@ -103,7 +103,7 @@ func (p *pool) put(s *shim) {
 	}
 }
 
-// housekeep keeps MinIdle shims ready, and no more than that for long.
+// housekeep keeps MinIdle shims ready, and expires those above.
 func (p *pool) housekeep(ctx context.Context) {
 	tick := time.NewTicker(max(p.r.o.IdleTimeout/3, 10*time.Millisecond))
 	defer tick.Stop()
@@ -145,7 +145,7 @@ func (p *pool) trim(now time.Time) {
 	}
 }
 
-// close lets the idle shims go and waits, for a moment, until those that this process started have ended.
+// close releases the idle shims and waits briefly until they have exited.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -159,7 +159,7 @@ func (p *pool) close() {
 	wg.Wait()
 }
 
-// start makes the socket, so that it can be called at once, and gives it to a new shim in a session of its own.
+// start creates the socket, so that the shim can be called at once, and passes it to a new shim in its own session.
 func (p *pool) start() (*shim, error) {
 	dir, err := os.Open(p.dir)
 	if err != nil {
@@ -204,7 +204,7 @@ func (p *pool) spawn(l *net.UnixListener) (int, error) {
 	cmd := exec.Command(o.Command[0], args...)
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/"}
-	if stream := os.Getenv(logfile.JournalVar); stream != "" { // so that it knows its standard error for the journal
+	if stream := os.Getenv(logfile.JournalVar); stream != "" { // identifies its standard error as the journal's
 		cmd.Env = append(cmd.Env, logfile.JournalVar+"="+stream)
 	}
 	if o.ShimEnv != nil {
@@ -217,9 +217,9 @@ func (p *pool) spawn(l *net.UnixListener) (int, error) {
 		return 0, fmt.Errorf("cannot start a shim (%s): %w", o.Command[0], err)
 	}
 	if err := p.r.root.Shelter(cmd.Process.Pid); err != nil {
-		p.r.log.Warn("cannot take a shim out of the node daemon's cgroup: stopping that service may kill it", "err", err)
+		p.r.log.Warn("cannot move a shim out of the node daemon's cgroup: stopping the service may kill it", "err", err)
 	}
-	go cmd.Wait() // reaps it; ends when it does, or with this process
+	go cmd.Wait() // reaps it; returns when the shim exits
 	return cmd.Process.Pid, nil
 }
 
@@ -240,7 +240,7 @@ func (p *pool) dial(pid int) (*shim, error) {
 	return s, nil
 }
 
-// redial is for a broken connection: the shim, when it lives, or nil when it is certainly dead.
+// redial reconnects to a shim after its connection broke. It returns nil once the shim is certainly dead.
 func (p *pool) redial(s *shim) *shim {
 	s.discard()
 	again, err := p.dial(s.pid)
@@ -257,7 +257,7 @@ func (p *pool) redial(s *shim) *shim {
 	return nil
 }
 
-// kill makes sure that a shim that does not answer is dead: only then may its step be cleared away.
+// kill makes sure that a shim that does not answer is dead: only then may its step be cleaned up.
 func (p *pool) kill(pid int) {
 	if isShim(pid, p.r.o.Spool) {
 		_ = unix.Kill(pid, unix.SIGKILL)
@@ -271,9 +271,9 @@ func (p *pool) kill(pid int) {
 	_ = os.Remove(p.socket(pid))
 }
 
-// otherBuild reports whether a shim runs another program than shims that are started now: the node daemon has been replaced by a newer
-// one, or an older. What it says and writes can be read (StepAPI and Bundle only grow), but what a bundle of this build asks for, such
-// as a limit, it may not know and would leave out.
+// otherBuild reports whether a shim runs another program than new shims, because the node daemon was upgraded or downgraded. Its
+// messages and files are readable (StepAPI and Bundle only grow), but it may silently ignore new fields of a bundle, such as a
+// limit.
 func (p *pool) otherBuild(pid int) bool {
 	its, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/exe")
 	if err != nil {
@@ -283,8 +283,8 @@ func (p *pool) otherBuild(pid int) bool {
 	return err == nil && !os.SameFile(its, ours)
 }
 
-// isShim reads the command line: the pid may be somebody else's by now, whose command line may say anything. It is empty once the process
-// has died.
+// isShim reports whether a pid is a shim of this spool. It checks uid and command line, because the pid may have been reused and
+// a user's command line may say anything. The command line is empty once the process has died.
 func isShim(pid int, spool string) bool {
 	proc := "/proc/" + strconv.Itoa(pid)
 	var st unix.Stat_t
@@ -308,7 +308,7 @@ func containsArgs(cmdline []byte, a, b string) bool {
 	return false
 }
 
-// short is a path to name in an open folder that fits into the 108 bytes of a socket address however deep the spool is.
+// short returns a path to name in an open directory that fits into the 108 bytes of a socket address, however deep the spool is.
 func short(dir *os.File, name string) string {
 	if p := filepath.Join(dir.Name(), name); len(p) < 100 {
 		return p

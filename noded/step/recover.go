@@ -14,8 +14,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Recover learns what earlier node daemons left: steps that run under their shims, steps that have ended, and steps whose shim
-// has died, which it ends. It must be called once, before Launch. The order of its parts matters: see "Who owns a step".
+// Recover finds the steps of earlier node daemons: those that run under their shims, those that have ended, and those whose shim
+// has died, which it ends. Call it once, before Launch. The order of its parts matters: see "Who owns a step".
 func (r *Runner) Recover(ctx context.Context) ([]*pb.StepReport, error) {
 	if err := r.withdrawAll(); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (r *Runner) Recover(ctx context.Context) ([]*pb.StepReport, error) {
 	return reports, nil
 }
 
-// withdrawAll deletes what was written and not accepted: from here on no shim can accept an old launch.
+// withdrawAll deletes launches that no shim has accepted: from here on no shim can accept an old launch.
 func (r *Runner) withdrawAll() error {
 	steps := filepath.Join(r.o.Spool, folder.Steps)
 	names, err := readNames(steps)
@@ -58,11 +58,11 @@ func (r *Runner) withdrawAll() error {
 	return err
 }
 
-// withdrawn is the end of the name that no shim accepts.
+// withdrawn is the suffix of names that no shim accepts.
 const withdrawn = ".w"
 
-// withdraw takes a folder away from the shim that may be accepting it this moment, and then deletes it: deleted under its name, it
-// could be accepted half empty.
+// withdraw renames a directory out of reach of a shim that may be accepting it right now, and then deletes it. Deleted in place,
+// it could be accepted half empty.
 func withdraw(dir string) error {
 	if !strings.HasSuffix(dir, withdrawn) {
 		if err := os.RemoveAll(dir + withdrawn); err != nil {
@@ -80,7 +80,7 @@ func withdraw(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// callShims adopts each shim that answers; live holds the names of the steps that run.
+// callShims adopts each shim that answers; live holds the names of the running steps.
 func (r *Runner) callShims(ctx context.Context) (reports []*pb.StepReport, live map[string]bool, err error) {
 	live = map[string]bool{}
 	names, err := readNames(r.pool.dir)
@@ -93,18 +93,18 @@ func (r *Runner) callShims(ctx context.Context) (reports []*pb.StepReport, live 
 		s, rep := r.call(ctx, pid)
 		if s != nil {
 			if verr := meets(version.Ours, rep); verr != nil {
-				s.discard() // it goes on, and keeps its record; without a step that runs it ends
+				s.discard() // it keeps its running step and the record; without a running step it exits
 				if rep.Key != nil && rep.Phase != pb.StepPhase_STEP_ENDED {
 					err = errors.Join(err, verr)
 				}
 				continue
 			}
-			rep.Build = "" // what follows is about the step alone
+			rep.Build = "" // reports below are about the step alone
 		}
 		switch {
 		case s == nil:
 		case rep.Key == nil || rep.Phase == pb.StepPhase_STEP_ENDED:
-			r.pool.put(s) // an ended step is told from its record
+			r.pool.put(s) // an ended step is reported from its record
 		default:
 			live[folder.Name(rep.Key)] = true
 			r.adopt(s, rep)
@@ -122,7 +122,7 @@ func (r *Runner) call(ctx context.Context, pid int) (*shim, *pb.StepReport) {
 		var rep *pb.StepReport
 		if rep, err = s.api.Status(cctx, &pb.StatusRequest{}); err == nil {
 			if s.other = r.pool.otherBuild(pid); s.other {
-				r.log.Info("a shim of another build: it ends its step and gets no more", "shim", pid, "step", folder.Name(rep.Key))
+				r.log.Info("found a shim of another build: it ends its step and gets no more", "shim", pid, "step", folder.Name(rep.Key))
 			}
 			return s, rep
 		}
@@ -146,17 +146,17 @@ func (r *Runner) adopt(s *shim, rep *pb.StepReport) {
 	r.watch(e, s, rep)
 }
 
-// settle is for a folder without a live shim.
+// settle handles a step's directory without a live shim.
 func (r *Runner) settle(name string) *pb.StepReport {
 	key, err := folder.ParseName(name)
 	if err != nil {
-		r.log.Warn("a strange folder in the spool is left alone", "name", name)
+		r.log.Warn("ignoring an unknown directory in the spool", "name", name)
 		return nil
 	}
 	b, err := r.readBundle(name)
 	if err != nil {
 		r.log.Error("cannot read a bundle: the step counts as lost", "step", name, "err", err)
-		b = &pb.Bundle{Key: key} // without the epoch, which no name tells: the controller goes by job and attempt
+		b = &pb.Bundle{Key: key} // without the epoch, which the name does not hold: the controller goes by job and attempt
 		if r.o.Group != nil {
 			b.Cgroup = r.o.Group(key)
 		}
@@ -179,8 +179,8 @@ func (r *Runner) settle(name string) *pb.StepReport {
 	return rep
 }
 
-// readBundle refuses what is not this step's: bundles are not synced, so after a power cut one may be empty, torn, or, where a folder
-// was used again, the one of an earlier step.
+// readBundle refuses a bundle of another step. Bundles are not synced, so after a power cut one may be empty, torn, or, in a
+// reused directory, that of an earlier step.
 func (r *Runner) readBundle(name string) (*pb.Bundle, error) {
 	b, err := folder.ReadBundle(r.dir(name))
 	if err != nil {
@@ -205,8 +205,8 @@ func readNames(dir string) ([]string, error) {
 	return names, nil
 }
 
-// meets refuses to take over a step from a shim that this program does not understand, or which would not understand it: the shim goes on
-// and keeps the exit record. A node daemon that knows both, or comes when the step has ended, loses nothing.
+// meets refuses a step whose shim and this program do not understand each other. The shim keeps running and keeps the exit
+// record, so nothing is lost if a node daemon follows that understands it, or comes after the step has ended.
 func meets(ours version.Build, rep *pb.StepReport) error {
 	const me = "this sluice-noded"
 	a := ours.ApartFrom(me, fmt.Sprint("the shim of job ", rep.Key.GetJobId()), version.Parse(rep.Build))

@@ -12,12 +12,12 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// maxFree bounds the folders kept for reuse: as many as steps may start within one round trip to the controller.
+// maxFree bounds the directories kept for reuse: as many as steps may start within one round trip to the controller.
 const maxFree = 64
 
-// retire keeps an ended step's folder for its user's next step. False: it is still there, and has to be deleted.
+// retire keeps an ended step's directory for its user's next step. If it returns false, the directory must be deleted.
 func (r *Runner) retire(e *entry) bool {
-	if e.cg == nil || strings.Contains(e.cg.Cgroup, "/") { // of a step there is no script, and a key that is not to stay
+	if e.cg == nil || strings.Contains(e.cg.Cgroup, "/") { // an srun step has no script, and a key that must not stay
 		return false
 	}
 	r.mu.Lock()
@@ -43,7 +43,7 @@ func (r *Runner) retire(e *entry) bool {
 	return true
 }
 
-// write makes the folder of a launch, from one that a step of the same user has left where there is one.
+// write creates the directory of a launch, if possible from one of an earlier step of the same user.
 func (r *Runner) write(tmp string, b *pb.Bundle, script []byte) error {
 	chown := os.Geteuid() == 0
 	if name := r.reusable(b.Uid); name != "" && script != nil {

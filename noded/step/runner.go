@@ -21,21 +21,21 @@ import (
 
 // Options of a Runner.
 type Options struct {
-	Spool      string   // folder of this node alone; the jobs' users must be able to pass through it and its parents
+	Spool      string   // directory of this node alone; the jobs' users need search permission on it and its parents
 	Command    []string // starts a shim; empty: this binary with the argument "stepd"
 	CgroupRoot string   // relative name below the cgroup mounts: "sluice/<cluster>/<node>"
-	// CgroupPlugin is that of cgroup.conf(5): autodetect (also when empty), cgroup/v1, cgroup/v2 or disabled.
+	// CgroupPlugin is CgroupPlugin of cgroup.conf(5): autodetect (also if empty), cgroup/v1, cgroup/v2 or disabled.
 	CgroupPlugin string
-	// ShimLog is where shims write what they have to say; nil: this process's standard error.
+	// ShimLog is the log file of shims; nil: this process's standard error.
 	ShimLog *os.File
-	// ShimEnv is what the environment of a shim that is started now says of how to write there; nil: nothing.
+	// ShimEnv returns the environment variables that tell a new shim how to log; nil: none.
 	ShimEnv     func() []string
 	MinIdle     int           // idle shims kept; 0: 2
 	IdleTimeout time.Duration // how long a shim above MinIdle stays idle; 0: 30 s
-	// Group names the cgroup of a step, to clear away one whose bundle cannot be read; nil: what is left of such a step stays.
+	// Group names the cgroup of a step, to clean up a step whose bundle is unreadable; nil: such leftovers stay.
 	Group func(*pb.StepKey) string
-	// AnswerTimeout is how long a shim that is found by Recover, or whose connection broke, may take to answer before it is
-	// taken for dead and killed; 0: 5 s.
+	// AnswerTimeout is how long a shim found by Recover, or one whose connection broke, may take to answer before it counts as
+	// dead and is killed; 0: 5 s.
 	AnswerTimeout time.Duration
 	Log           *slog.Logger // nil: slog.Default
 	Cgroups       cgroup.Root  // nil: the machine's own; must mean the same as CgroupRoot means to a shim
@@ -44,7 +44,7 @@ type Options struct {
 func (o *Options) complete() error {
 	var errs []error
 	if !filepath.IsAbs(o.Spool) {
-		errs = append(errs, fmt.Errorf("cannot use spool folder %q: not an absolute path", o.Spool))
+		errs = append(errs, fmt.Errorf("cannot use spool directory %q: not an absolute path", o.Spool))
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -52,7 +52,7 @@ func (o *Options) complete() error {
 	if len(o.Command) == 0 {
 		exe, err := os.Executable()
 		if err != nil {
-			errs = append(errs, fmt.Errorf("cannot find this program to start shims with: %w", err))
+			errs = append(errs, fmt.Errorf("cannot find this program, which shims run: %w", err))
 		}
 		o.Command = []string{exe, "stepd"}
 	}
@@ -81,31 +81,30 @@ type Runner struct {
 	wg   sync.WaitGroup
 	pool pool
 	feed feed
-	// slots bounds the launches under way: more jobs than processors take turns at beginning, and so cost each other more than
-	// they gain.
+	// slots bounds the launches under way: more jobs than processors that start at once slow each other down.
 	slots chan struct{}
 
 	closing sync.Once
-	probing chan struct{} // holds one when a look for faults is under way
+	probing chan struct{} // holds one while a check for faults is under way
 
 	mu    sync.Mutex
 	steps map[string]*entry
-	free  map[uint32][]string // by uid: names of folders to reuse
-	frees int                 // how many there are
-	made  uint64              // counts their names
+	free  map[uint32][]string // by uid: names of directories to reuse
+	frees int                 // number of names in free
+	made  uint64              // numbers their names
 }
 
-// entry is a step that this node knows: its folder exists, or is being made.
+// entry is a step known to this node: its directory exists, or is being made.
 type entry struct {
 	key  *pb.StepKey
 	name string
-	shim *shim          // nil once it has ended
-	rep  *pb.StepReport // newest; nil while Launch is on its way
-	told *pb.StepReport // the last one handed out
-	cg   *pb.Bundle     // what Reclaim needs
+	shim *shim          // nil once the step has ended
+	rep  *pb.StepReport // newest; nil while Launch is under way
+	told *pb.StepReport // the last one delivered
+	cg   *pb.Bundle     // the part that Reclaim needs
 }
 
-// New makes the spool's folders. Nothing runs yet, and what ran before is not known until Recover.
+// New creates the spool's directories. It starts nothing, and earlier steps are unknown until Recover.
 func New(o Options) (*Runner, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -149,24 +148,24 @@ func New(o Options) (*Runner, error) {
 // Name is "<job>.<attempt>.<step>".
 func Name(k *pb.StepKey) string { return folder.Name(k) }
 
-// Dir is the folder of a step.
+// Dir is the directory of a step.
 func (r *Runner) Dir(k *pb.StepKey) string { return r.dir(folder.Name(k)) }
 
 func (r *Runner) dir(name string) string { return filepath.Join(r.o.Spool, folder.Steps, name) }
 
-// Bundle is what the step was launched with.
+// Bundle returns the bundle that the step was launched with.
 func (r *Runner) Bundle(k *pb.StepKey) (*pb.Bundle, error) { return r.readBundle(folder.Name(k)) }
 
-// Layout is the cgroup layout in use, for the log and for what the node can promise.
+// Layout is the cgroup layout in use.
 func (r *Runner) Layout() cgroup.Layout { return r.root.Layout() }
 
-// Devices is nil when steps can be kept from devices (Limits.devices), else why not.
+// Devices returns nil if device rules (Limits.devices) work, else why not.
 func (r *Runner) Devices() error { return r.root.Devices() }
 
-// Reports tells every change; reports of one step that nobody takes are folded into its newest. Closed by Close.
+// Reports delivers every change. Unread reports of a step are merged into its newest. Closed by Close.
 func (r *Runner) Reports() <-chan *pb.StepReport { return r.feed.out }
 
-// newest is the report to hand out for a step; nil when that has been done already, or the step has been forgotten.
+// newest returns the report to deliver for a step; nil if it was delivered, or the step was forgotten.
 func (r *Runner) newest(name string) *pb.StepReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,7 +177,7 @@ func (r *Runner) newest(name string) *pb.StepReport {
 	return e.rep
 }
 
-// repeat tells the newest report of a step again.
+// repeat delivers the newest report of a step again.
 func (r *Runner) repeat(e *entry) {
 	r.mu.Lock()
 	e.told = nil
@@ -186,7 +185,7 @@ func (r *Runner) repeat(e *entry) {
 	r.feed.touch(e.name)
 }
 
-// report records the newest state and tells it.
+// report records the newest state and delivers it.
 func (r *Runner) report(e *entry, rep *pb.StepReport) {
 	r.mu.Lock()
 	e.rep = rep
@@ -197,7 +196,7 @@ func (r *Runner) report(e *entry, rep *pb.StepReport) {
 	r.feed.touch(e.name)
 }
 
-// Forget deletes all that is left of an ended step. Forgetting what is not known is no error.
+// Forget deletes everything of an ended step. Forgetting an unknown step is not an error.
 func (r *Runner) Forget(k *pb.StepKey) error {
 	name := folder.Name(k)
 	r.mu.Lock()
@@ -219,16 +218,16 @@ func (r *Runner) Forget(k *pb.StepKey) error {
 	if err := folder.Remove(r.dir(name)); err != nil {
 		r.mu.Lock()
 		if r.steps[name] == nil {
-			r.steps[name] = e // or the next try would find nothing to delete
+			r.steps[name] = e // otherwise a retry would find nothing to delete
 		}
 		r.mu.Unlock()
-		return fmt.Errorf("cannot delete the folder of step %s: %w", name, err)
+		return fmt.Errorf("cannot delete the directory of step %s: %w", name, err)
 	}
 	return nil
 }
 
-// removePrivate deletes what an allocation, its steps too, had on disk for itself, in the background: it may be much. What
-// this process does not get to before Close, the next one does (private.Sweep, private.Purge).
+// removePrivate deletes the private directories of an allocation and its steps, in the background since they may be large. What
+// this process does not finish before Close, the next one does (private.Sweep, private.Purge).
 func (r *Runner) removePrivate(b *pb.Bundle) {
 	base := b.GetPrivacy().GetBase()
 	if base == "" || strings.Contains(b.Cgroup, "/") || private.InMemory(b.Privacy) {
@@ -238,16 +237,16 @@ func (r *Runner) removePrivate(b *pb.Bundle) {
 	go func() {
 		defer r.wg.Done()
 		if err := private.Remove(r.ctx, base, b.Cgroup); err != nil && r.ctx.Err() == nil {
-			r.log.Error("cannot delete a job's private folders", "in", base, "name", b.Cgroup, "err", err)
+			r.log.Error("cannot delete a job's private directories", "in", base, "name", b.Cgroup, "err", err)
 		}
 	}()
 }
 
-// Fail keeps and reports the end of a step that never began: its prolog failed, for instance.
+// Fail records and reports the end of a step that never began, for instance because its prolog failed.
 func (r *Runner) Fail(b *pb.Bundle, exit *pb.ExitRecord) error {
 	e, known := r.reserve(b)
 	if known {
-		return fmt.Errorf("cannot record the failure of step %s: it is known already", e.name)
+		return fmt.Errorf("cannot record the failure of step %s: the step is known already", e.name)
 	}
 	dir := r.dir(e.name)
 	err := folder.Write(dir, b, nil, false)
@@ -267,7 +266,7 @@ func ended(k *pb.StepKey, exit *pb.ExitRecord) *pb.StepReport {
 	return &pb.StepReport{Key: k, Phase: pb.StepPhase_STEP_ENDED, Exit: exit, StartNs: exit.GetStartNs()}
 }
 
-// reserve reserves the name.
+// reserve creates the entry of a step, unless it is known.
 func (r *Runner) reserve(b *pb.Bundle) (e *entry, known bool) {
 	name := folder.Name(b.Key)
 	r.mu.Lock()
@@ -280,7 +279,7 @@ func (r *Runner) reserve(b *pb.Bundle) (e *entry, known bool) {
 	return e, false
 }
 
-// reclaimable is the part of a bundle that Reclaim reads: the whole may hold a megabyte of environment.
+// reclaimable returns the part of a bundle that Reclaim reads: the whole may hold a megabyte of environment.
 func reclaimable(b *pb.Bundle) *pb.Bundle {
 	return &pb.Bundle{Key: b.Key, Uid: b.Uid, Cgroup: b.Cgroup, Privacy: b.Privacy, Container: b.Container}
 }
@@ -291,7 +290,7 @@ func (r *Runner) drop(e *entry) {
 	delete(r.steps, e.name)
 }
 
-// Close leaves the steps to their shims and ends the idle ones. The Runner cannot be used again.
+// Close leaves the steps to their shims and ends the idle shims. The Runner cannot be used again.
 func (r *Runner) Close() error {
 	r.closing.Do(r.close)
 	return nil

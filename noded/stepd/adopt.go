@@ -13,10 +13,10 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// adoption is a process that is to become part of the allocation.
+// adoption is a request to move a process into the allocation.
 type adoption struct {
 	pid    int
-	answer chan error // of one
+	answer chan error // buffered
 }
 
 var (
@@ -24,9 +24,9 @@ var (
 	errSuspended = errors.New("the job is suspended")
 )
 
-// Adopt moves a session of sshd into the allocation that this shim holds. It is the run's own goroutine that does, so that no session
-// comes into an allocation whose end has begun, and none is there that its end does not find. NotFound: the step is not here, or it is
-// ending; Aborted: it is suspended.
+// Adopt moves an sshd session into the allocation that this shim holds. The run's own goroutine does it, so that no session
+// enters an allocation that is ending, and the end finds every session. NotFound: the step is not here, or is ending; Aborted: it
+// is suspended.
 func (s *shim) Adopt(ctx context.Context, q *pb.AdoptRequest) (*pb.AdoptReply, error) {
 	r := s.current()
 	if r == nil || !sameStep(r.b.Key, q.Key) {
@@ -52,7 +52,7 @@ func (s *shim) Adopt(ctx context.Context, q *pb.AdoptRequest) (*pb.AdoptReply, e
 	}
 }
 
-// adopt: in a frozen group a process that is to log somebody in would stand still, and the login with it.
+// adopt refuses a suspended allocation: in a frozen cgroup the login would hang.
 func (r *run) adopt(pid int) error {
 	switch {
 	case r.f.stop != "" || r.phase >= pb.StepPhase_STEP_COMPLETING:
@@ -64,13 +64,13 @@ func (r *run) adopt(pid int) error {
 		return err
 	}
 	if r.f.holdOnly && !r.adopted {
-		r.sampleAt = time.Now().Add(r.sampleIn) // there has been nothing to look at
+		r.sampleAt = time.Now().Add(r.sampleIn) // nothing to sample before
 	}
 	r.adopted = true
 	return nil
 }
 
-// endAdopted has sessions end by themselves: sshd hangs up. What does not has KillWait, as the allocation's steps have.
+// endAdopted asks sessions to end: on SIGTERM sshd hangs up. Others have KillWait, as the allocation's steps have.
 func (r *run) endAdopted() {
 	if !r.adopted {
 		return
@@ -83,7 +83,7 @@ func (r *run) endAdopted() {
 	}
 }
 
-// accountAdopted is what sessions used of an allocation that nothing else runs in.
+// accountAdopted records the use of sessions in an allocation without other processes.
 func (r *run) accountAdopted(u cgroup.Usage) {
 	r.use.userUsec, r.use.systemUsec, r.use.maxRSSKiB = u.UserUsec, u.SystemUsec, r.maxRSS
 }

@@ -8,7 +8,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// board shows the newest report of a step to any number of readers. A report that is on it is never changed.
+// board holds the newest report of a step for any number of readers. Published reports are immutable.
 type board struct {
 	mu      sync.Mutex
 	report  *pb.StepReport
@@ -53,7 +53,7 @@ func (b *board) await(ctx context.Context, done func(*pb.StepReport) bool) *pb.S
 	}
 }
 
-// within is await with a limit of its own.
+// within is await with a time limit.
 func (b *board) within(ctx context.Context, limit time.Duration, done func(*pb.StepReport) bool) *pb.StepReport {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

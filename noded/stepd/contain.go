@@ -19,24 +19,25 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// thisProgram is the shim's program, as a process knows it that has come by the trampoline.
+// thisProgram is the path of the shim's program in a process started by the trampoline.
 const thisProgram = "/proc/self/fd/5"
 
-// containerPatience is how long a container may take, the pull of its image included: the time limit of the step does not count meanwhile.
+// containerPatience is how long the creation of a container may take, including the pull of its image. The step's time limit does
+// not run meanwhile.
 const containerPatience = time.Hour
 
-// containerError is a container that could not be made: there is no such image, or no Podman on this node.
+// containerError reports a container that cannot be created: there is no such image, or no Podman on this node.
 type containerError struct{ why string }
 
 func (e *containerError) Error() string { return "container: " + e.why }
 
-// contain has the container of a step be made, as the user and in the step's cgroup, before its tasks. say is told of its progress.
+// contain creates a step's container before its tasks, as the user and in the step's cgroup. say receives progress.
 func (l *launcher) contain(t *task, env []string, say func(string)) error {
 	if t.b.Container == nil {
 		return nil
 	}
 	err := l.makeContainer(t, env, say)
-	if err != nil { // nothing of it stays
+	if err != nil { // clean up
 		_ = t.grp.KillOwn()
 		l.drain()
 	}
@@ -97,7 +98,7 @@ func (l *launcher) makeContainer(t *task, env []string, say func(string)) error 
 	return &containerError{why}
 }
 
-// containerJob makes the folders of a container, and says in words what has to be made in them.
+// containerJob creates the directories of a container and encodes the description for its setup.
 func (l *launcher) containerJob(t *task) (string, error) {
 	j := containerOf(t.b, t.dir)
 	for _, dir := range []string{j.Step, j.User, j.Run} {
@@ -108,8 +109,8 @@ func (l *launcher) containerJob(t *task) (string, error) {
 	return j.Encode()
 }
 
-// folderOf makes a folder of the user's, and the one that it is in. The node daemon may delete the latter between the two, with the last
-// container of another user.
+// folderOf creates a directory of the user's and its parent. It retries, because the node daemon may delete the parent in
+// between, with the last container of another user.
 func (l *launcher) folderOf(dir string, b *pb.Bundle) error {
 	for {
 		if err := os.Mkdir(filepath.Dir(dir), 0o711); err != nil && !errors.Is(err, os.ErrExist) {
@@ -121,7 +122,7 @@ func (l *launcher) folderOf(dir string, b *pb.Bundle) error {
 	}
 }
 
-// ownFolder makes a folder of the user's, in one that is root's.
+// ownFolder creates a directory of the user's in a root-owned one.
 func (l *launcher) ownFolder(dir string, b *pb.Bundle) error {
 	err := os.Mkdir(dir, 0o700)
 	if errors.Is(err, os.ErrExist) {
@@ -133,7 +134,7 @@ func (l *launcher) ownFolder(dir string, b *pb.Bundle) error {
 	return err
 }
 
-// containerOf is the container of a step whose folder is dir.
+// containerOf returns the container of a step with directory dir.
 func containerOf(b *pb.Bundle, dir string) *container.Job {
 	spool, user := filepath.Dir(filepath.Dir(dir)), number(b.Uid)
 	base := filepath.Join(spool, container.Folder)
@@ -149,7 +150,7 @@ func containerOf(b *pb.Bundle, dir string) *container.Job {
 	return j
 }
 
-// inContainer is the command line that enters the container and becomes argv there.
+// inContainer returns the command line that enters the container and executes argv there.
 func inContainer(t *task, argv []string) ([]string, error) {
 	job, err := containerOfTask(t.b, t.dir, t.member).Encode()
 	if err != nil {
@@ -166,7 +167,7 @@ func containerOfTask(b *pb.Bundle, dir string, m *member) *container.Job {
 	return j
 }
 
-// endOfContainer is what follows a task in a container of a bundle: the runtime is told to forget it. nil: there is nothing to do.
+// endOfContainer returns the epilog of a task in an OCI bundle, which makes the runtime delete the container; nil: nothing to do.
 func (r *run) endOfContainer(b *pb.Bundle, m *member) *epilog {
 	if b.GetContainer().GetRuntime() == nil {
 		return nil
@@ -179,15 +180,15 @@ func (r *run) endOfContainer(b *pb.Bundle, m *member) *epilog {
 	return &epilog{&task{b: b, dir: r.dir, grp: r.grp}, r.launch, argv, true}
 }
 
-// outside is a bundle for what runs beside the tasks, not in their container.
+// outside returns the bundle for programs beside the tasks, not in their container.
 func outside(b *pb.Bundle) *pb.Bundle {
 	b = proto.CloneOf(b)
 	b.Container = nil
 	return b
 }
 
-// containing: the container is being made, that of this step, or that of the step for which srun has made this allocation. The time limit
-// does not count.
+// containing reports whether a container is being created: that of this step, or of the step for which srun made this allocation.
+// The time limit does not run meanwhile.
 func (r *run) containing() bool {
 	if r.b.HoldOnly {
 		return r.b.Container != nil && !r.contained
@@ -195,10 +196,10 @@ func (r *run) containing() bool {
 	return r.b.Container != nil && r.phase == pb.StepPhase_STEP_PREPARING
 }
 
-// lookEvery is how often an allocation looks for the container of its step.
+// lookEvery is how often an allocation checks for the container of its step.
 const lookEvery = 2 * time.Second
 
-// lookForContainer has the time limit of an allocation count when its first step has its container, or has ended.
+// lookForContainer starts the time limit of an allocation when its first step has its container, or has ended.
 func (r *run) lookForContainer() {
 	if !r.b.HoldOnly || !r.containing() {
 		return
@@ -222,7 +223,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// intoStderr writes lines where the job's standard error goes, whatever that is.
+// intoStderr writes lines to the job's standard error, of whatever kind.
 func (t *task) intoStderr(fd int) func(string) {
 	if t.tell != nil {
 		return t.tell.write

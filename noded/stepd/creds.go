@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// creds changes the identity of the calling OS thread, not of the process: the calls are raw, past the C library's and Go's
-// habit of changing all threads. The calling goroutine must be locked to its thread for good.
+// creds changes the identity of the calling OS thread, not of the process: it uses raw system calls, because the C library and Go
+// change all threads. The calling goroutine must be locked to its thread for good.
 type creds struct {
-	root   bool     // effective uid 0: can become anybody
+	root   bool     // effective uid 0: can become any user
 	groups []uint32 // the shim's own
 	gid    int
 }
@@ -28,7 +28,7 @@ func ownCreds() creds {
 
 const keep = ^uintptr(0) // -1: leave this id alone
 
-// become takes the effective uid, gid and groups of a user. The thread must be thrown away when become or leave fails.
+// become takes the effective uid, gid and groups of a user. If become or leave fails, the thread must be discarded.
 func (c creds) become(uid, gid uint32, groups []uint32) error {
 	if none := uint32(keep & 0xffffffff); uid == none || gid == none || slices.Contains(groups, none) { // it would stay root
 		return fmt.Errorf("cannot become uid %d with gid %d: %d is no id", uid, gid, none)
@@ -65,8 +65,8 @@ func (c creds) leave() error {
 	return setgroups(c.groups)
 }
 
-// really runs f with the user's ids as the thread's real ones too, which prlimit(2) compares. Meanwhile the user could signal the
-// thread, and so end the shim: of a job of that user.
+// really runs f with the user's ids also as the thread's real ones, which prlimit(2) compares. Meanwhile the user could signal
+// the thread and so end the shim, but only that of the user's own job.
 func (c creds) really(uid, gid uint32, f func() error) error {
 	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), keep); e != 0 {
 		return e
@@ -96,7 +96,7 @@ func setgroups(groups []uint32) error {
 	return nil
 }
 
-// check makes sure, once, that becoming a user takes all capabilities away: a securebit could forbid it.
+// check makes sure, once, that becoming a user drops all capabilities: a securebit could prevent it.
 func (c creds) check() error {
 	if !c.root {
 		return nil

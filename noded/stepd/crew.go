@@ -17,36 +17,36 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// crew is what a step that srun has made has beyond a batch job: a connection to srun, which says what to execute, and several tasks.
-// The fields above mu are the run's loop's, or do not change once there is a wire.
+// crew is what an srun step adds to a batch job: a connection to srun, which tells what to execute, and several tasks. The fields
+// above mu belong to the run's loop, or do not change once there is a wire.
 type crew struct {
 	b       *pb.Bundle
 	cancel  context.CancelFunc // ends the attempts to reach srun
 	events  chan wireEvent
 	over    chan struct{} // closed when the loop listens no more
 	wire    *wire
-	tell    *teller // into srun's standard error
+	tell    *teller // to srun's standard error
 	work    *pb.StepWork
 	members []*member // by local id
 	in      input
-	pmi     *meeting // of MPI programs, with --mpi=pmi2; nil: they do not find each other in this way
+	pmi     *meeting // of MPI programs with --mpi=pmi2; else nil
 	pmix    *pmix    // the same with --mpi=pmix
 	streams []*stream
 	term    *os.File // of pty
 	left    int      // tasks that have not ended
 	drained chan struct{}
-	watched uint32            // the last watcher
-	early   []*pb.StepWatcher // that came before there was a wire
+	watched uint32            // number of the last watcher
+	early   []*pb.StepWatcher // watchers from before there was a wire
 	hurried bool
-	// lingered: all tasks have ended, and what they have left behind was let go on.
+	// lingered: all tasks have ended, and their leftover processes were allowed to continue.
 	lingered bool
-	// answered: the launcher has, and what it has made is the loop's. One that hangs may still be at it.
+	// answered: the launcher has answered, and its results belong to the loop. A hung launcher may still be writing them.
 	answered bool
 	began    bool // Started has been sent, or is about to be
 
 	mu      sync.Mutex
-	exits   []exit // that have not been told
-	exiting bool   // somebody tells them
+	exits   []exit // not sent yet
+	exiting bool   // tellExits is sending them
 	moved   chan struct{}
 }
 
@@ -54,15 +54,15 @@ type crew struct {
 type member struct {
 	rank  uint32
 	local int
-	b     *pb.Bundle // as if it were a job of its own
+	b     *pb.Bundle // the bundle as if the task were a job of its own
 	files stdio
-	found bool // its program: else nothing of that name is to be executed
-	// receives: it executes nothing, but takes a file in
+	found bool // its program was found; else there is nothing to execute
+	// receives: it executes nothing, but receives a file (sbcast).
 	receives bool
 	cpus     string
 	setctty  bool
-	pmi      int   // its end of the socket, until it has it; -1: none
-	in       *feed // what it reads of srun's standard input; nil: nothing
+	pmi      int   // its end of the PMI socket, until the task has it; -1: none
+	in       *feed // its part of srun's standard input; nil: none
 	pid      int
 	pidfd    int
 	status   syscall.WaitStatus
@@ -87,7 +87,7 @@ const (
 	wireForce // by srun
 )
 
-// wireEvent is what the connection has to say to the step's loop.
+// wireEvent is an event of the connection for the step's loop.
 type wireEvent struct {
 	kind wireKind
 	wire *wire
@@ -101,7 +101,7 @@ func newCrew(b *pb.Bundle) *crew {
 		in: input{freed: make(chan struct{}, 1)}}
 }
 
-// say gives the loop an event; it is false when nobody listens any more.
+// say sends the loop an event; false: nobody listens any more.
 func (c *crew) say(ev wireEvent) bool {
 	select {
 	case c.events <- ev:
@@ -138,7 +138,7 @@ func (c *crew) hello() *pb.StepHello {
 	return hello
 }
 
-// listen reads what srun says until the connection ends.
+// listen reads srun's frames until the connection ends.
 func (c *crew) listen() {
 	for {
 		h, err := stepwire.ReadHeader(c.wire.conn)
@@ -173,12 +173,11 @@ func (c *crew) listen() {
 	}
 }
 
-// room waits until there is room for what is sent to the tasks. False: the other side has closed the connection meanwhile, or the step is
-// over.
+// room waits until there is room for input to the tasks. False: srun has closed the connection meanwhile, or the step is over.
 func (c *crew) room(from *wire) bool {
 	for c.in.full() {
 		select {
-		case <-c.in.freed: // one of those who wait hears of it
+		case <-c.in.freed: // wakes one of the waiting goroutines
 		case <-c.over:
 			return false
 		case <-time.After(lookForSrun):
@@ -190,10 +189,10 @@ func (c *crew) room(from *wire) bool {
 	return true
 }
 
-// lookForSrun is how often the other side is looked for while nothing is read from it.
+// lookForSrun is how often to check that srun is there while nothing is read from it.
 const lookForSrun = 100 * time.Millisecond
 
-// begin has the streams flow: all tasks have been started.
+// begin starts the streams: all tasks have been started.
 func (c *crew) begin() {
 	c.began = true
 	started := &pb.StepStarted{}
@@ -217,7 +216,7 @@ func (c *crew) begin() {
 	}()
 }
 
-// ended takes in that a task has ended.
+// ended notes the end of a task.
 func (c *crew) ended(m *member, oom bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,7 +228,7 @@ func (c *crew) ended(m *member, oom bool) {
 	c.nudge()
 }
 
-// nudge has the ends of tasks be looked at.
+// nudge makes tellExits check for ended tasks.
 func (c *crew) nudge() {
 	select {
 	case c.moved <- struct{}{}:
@@ -237,8 +236,8 @@ func (c *crew) nudge() {
 	}
 }
 
-// lingers says whether what the tasks have left behind may still write to srun: it goes on for so long, as in Slurm. Another evFirst comes
-// when nothing of it can any more.
+// lingers reports whether processes that the tasks left behind may still write to srun: they continue for as long, as in Slurm.
+// Another evFirst follows when none of them can any more.
 func (c *crew) lingers(events chan<- event) bool {
 	if c.lingered || c.b.Step.Pty || !slices.ContainsFunc(c.streams, func(s *stream) bool { return !s.ended() }) {
 		return false
@@ -260,10 +259,10 @@ func (c *crew) lingers(events chan<- event) bool {
 	return true
 }
 
-// settling is how long a pipe that a task has left to another process is looked at again.
+// settling is the pause before another look at a pipe that a task has left to another process.
 const settling = 20 * time.Millisecond
 
-// tellExits tells the ends of tasks, each behind what the task has written, those with the same status together.
+// tellExits sends the exits of tasks, each after the task's output, those with the same status together.
 func (c *crew) tellExits() {
 	for {
 		select {
@@ -297,7 +296,7 @@ func (c *crew) tellExits() {
 			_ = c.wire.message(stepwire.Exit, msg)
 		}
 		c.mu.Lock()
-		c.exiting = len(c.exits) > 0 // now that all have been told: drain waits for it
+		c.exiting = len(c.exits) > 0 // now that all have been sent: drain waits for it
 		done := !c.exiting
 		c.mu.Unlock()
 		if done {
@@ -306,14 +305,14 @@ func (c *crew) tellExits() {
 	}
 }
 
-// lose is for a connection that has ended: what tasks write from now on nobody reads, and they have nothing more to read.
+// lose handles the end of the connection: output of tasks is discarded from now on, and their input ends.
 func (c *crew) lose() {
 	c.wire.cut()
-	go c.wire.lose() // behind who is writing
+	go c.wire.lose() // after the current writer
 	c.in.end()
 }
 
-// drain has the streams end with what has been written, and closes drained then: no process of the step is left.
+// drain makes the streams end with the output written so far, and then closes drained: no process of the step is left.
 func (c *crew) drain() {
 	c.drained = make(chan struct{})
 	if !c.answered {
@@ -344,14 +343,14 @@ func (c *crew) drain() {
 	}()
 }
 
-// How long the last words may take: a srun that does not read must not keep the shim.
+// lastWords bounds the last messages: a srun that does not read must not keep the shim.
 const lastWords = 2 * time.Second
 
-// partingFor is how long the connection stays for a srun that has not read everything yet, if the shim does not end before. Each of them
-// has held the shim up for lastWords, so that there are a few hundred at most.
+// partingFor is how long the connection stays open for a srun that has not read everything yet, unless the shim ends before. Each
+// such connection has delayed the shim by lastWords, so there are a few hundred at most.
 const partingFor = 10 * time.Minute
 
-// close says how it ended, and closes what is left.
+// close reports the end of the step, and closes everything.
 func (c *crew) close(rec *pb.ExitRecord, failed bool) {
 	defer close(c.over)
 	if c.cancel != nil {
@@ -378,8 +377,8 @@ func (c *crew) close(rec *pb.ExitRecord, failed bool) {
 	}
 }
 
-// part says how it ended, and waits for srun to close the connection. To close it while something that srun has sent has not been read
-// would reset it, and lose what has not arrived there yet.
+// part reports the end of the step, and waits for srun to close the connection. If this side closed it with unread data, the
+// kernel would reset it, and output that has not arrived would be lost.
 func (c *crew) part(rec *pb.ExitRecord, failed bool) {
 	_ = c.wire.conn.NetConn().SetDeadline(time.Now().Add(lastWords))
 	if failed {
@@ -391,7 +390,7 @@ func (c *crew) part(rec *pb.ExitRecord, failed bool) {
 	}
 	ended := &pb.StepEnded{Verdict: rec.Verdict, Detail: rec.Detail, WaitStatus: rec.WaitStatus}
 	if failed && rec.Verdict == pb.VerdictLaunchFailed {
-		ended.Detail = "" // it has been said
+		ended.Detail = "" // it was reported already
 	}
 	_ = c.wire.message(stepwire.Ended, ended)
 	c.wire.settle()
@@ -409,7 +408,7 @@ func (c *crew) part(rec *pb.ExitRecord, failed bool) {
 	}
 }
 
-// lines are what the shim says into srun's standard error (teller).
+// lines sends the shim's own lines to srun's standard error (teller).
 type lines struct{ w *wire }
 
 func (l lines) WriteString(s string) (int, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// plan makes the tasks of what the node knows and what srun has said. Nothing of it asks a file system.
+// plan creates the tasks from the bundle and from srun's message. It accesses no file system.
 func (c *crew) plan() error {
 	program := map[uint32]*pb.StepProgram{}
 	var all *pb.StepProgram
@@ -50,7 +50,7 @@ func (c *crew) plan() error {
 			p = all
 		}
 		if len(p.GetArgv()) == 0 {
-			return fmt.Errorf("srun has not said what task %d executes", t.Rank)
+			return fmt.Errorf("srun sent no program for task %d", t.Rank)
 		}
 		b := &pb.Bundle{Key: c.b.Key, Uid: c.b.Uid, Gid: c.b.Gid, Groups: c.b.Groups, Umask: c.work.Umask & 0o777, Dir: c.work.Dir,
 			Argv: p.Argv, Env: overlay(base, t.Env), Rlimits: limits, Limits: c.b.Limits, Privacy: c.b.Privacy, Cgroup: c.b.Cgroup,
@@ -76,7 +76,7 @@ func (c *crew) plan() error {
 	return c.meet()
 }
 
-// about is what the shim knows of srun: where it is, as this node sees it.
+// about returns variables about srun: its address, as this node sees it.
 func (c *crew) about() (env []string) {
 	if host, port, err := net.SplitHostPort(c.wire.conn.RemoteAddr().String()); err == nil {
 		env = append(env, "SLURM_LAUNCH_NODE_IPADDR="+host, "SLURM_SRUN_COMM_HOST="+host, "SLURM_SRUN_COMM_PORT="+port,
@@ -92,7 +92,7 @@ func (c *crew) about() (env []string) {
 	return env
 }
 
-// reads has what srun sends for a task be kept for it: it may come before there is a task.
+// reads creates the queue for a task's part of srun's input, which may arrive before the task exists.
 func (c *crew) reads(m *member) {
 	pty, all := c.b.Step.Pty, c.work.InTask == stepwire.All
 	if pty && m.rank == 0 || !pty && c.work.StdIn == "" && (all || c.work.InTask == m.rank) {
@@ -100,7 +100,7 @@ func (c *crew) reads(m *member) {
 	}
 }
 
-// overlay gives the variables of base, and those of over in place of those of the same name.
+// overlay returns the variables of base, replaced by those of over with the same name.
 func overlay(base, over []string) []string {
 	at := make(map[string]int, len(base)+len(over))
 	out := make([]string, 0, len(base)+len(over))
@@ -112,14 +112,15 @@ func overlay(base, over []string) []string {
 		if j, has := at[name]; !has {
 			at[name] = len(out)
 			out = append(out, kv)
-		} else if i >= len(base) { // of a name that the user has twice the first counts, as for getenv(3)
+		} else if i >= len(base) { // of duplicate names the first counts, as for getenv(3)
 			out[j] = kv
 		}
 	}
 	return out
 }
 
-// rlimits are those of srun that propagate (the bundle's, without values), or that --propagate names, no higher than this process's own.
+// rlimits returns srun's limits that propagate (those in the bundle, without values) or that --propagate names, no higher than
+// this process's own.
 func (c *crew) rlimits() (out []*pb.Rlimit) {
 	for _, r := range c.work.Rlimits {
 		i := slices.IndexFunc(c.b.Rlimits, func(p *pb.Rlimit) bool { return p.Resource == r.Resource })
@@ -139,7 +140,7 @@ func (c *crew) rlimits() (out []*pb.Rlimit) {
 	return out
 }
 
-// asUser does all that concerns paths of the user's, for all tasks. note is about the working folder.
+// asUser does everything that involves the user's paths, for all tasks. note is about the working directory.
 func (c *crew) asUser(l *launcher) (note string, err error) {
 	if err := l.self.become(c.b.Uid, c.b.Gid, c.b.Groups); err != nil {
 		if l.self.root {
@@ -175,7 +176,7 @@ func (c *crew) open(dir string) error {
 			return err
 		}
 		m.b.Argv = slices.Clone(m.b.Argv)
-		if m.b.Container != nil { // it is found in the container
+		if m.b.Container != nil { // it is looked up in the container
 			m.found = true
 			continue
 		}
@@ -187,7 +188,7 @@ func (c *crew) open(dir string) error {
 type opener struct {
 	c      *crew
 	dir    string
-	shared map[string]int    // by path: a file that tasks of this node share, as they would overwrite each other
+	shared map[string]int    // by path: tasks of this node share a file, because separate descriptors would overwrite each other
 	found  map[string]string // programs by name and PATH
 }
 
@@ -221,7 +222,7 @@ func (o *opener) member(m *member) error {
 	return err
 }
 
-// values are what patterns of file names stand for.
+// values returns the values for patterns of file names.
 func (o *opener) values(m *member) filename.Values {
 	number := func(name string) uint32 {
 		n, _ := strconv.ParseUint(getEnv(m.b.Env, name), 10, 32)
@@ -277,7 +278,7 @@ func (o *opener) out(m *member, kind stepwire.Kind, what, pattern string, v file
 	return p[1], nil
 }
 
-// tty is a terminal that passes on what the task writes as it is. It is nobody's controlling terminal.
+// tty opens a terminal that passes output on unchanged. It is nobody's controlling terminal.
 func (o *opener) tty(m *member) (int, error) {
 	ptmx, tty, err := pty.Open()
 	if err != nil {
@@ -292,13 +293,13 @@ func (o *opener) tty(m *member) (int, error) {
 		err = unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, conf)
 	}
 	if err != nil {
-		return -1, fmt.Errorf("cannot set a terminal up: %w", err)
+		return -1, fmt.Errorf("cannot set up a terminal: %w", err)
 	}
 	return unix.FcntlInt(tty.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 }
 
-// Tasks that are few have pipes of widePipe bytes, so that a task writes while what it has written before is sent. The pages count for the
-// user, who may have 16384 in pipes (fs.pipe-user-pages-soft): not so many are taken that programs of the step would miss them.
+// A few tasks have pipes of widePipe bytes, so that a task can write while its previous output is sent. The pages count against
+// the user's limit of 16384 pages in pipes (fs.pipe-user-pages-soft), so with many tasks the step's own programs would lack them.
 const (
 	widePipe = 256 << 10
 	wideFor  = 8
@@ -321,7 +322,7 @@ func (o *opener) pipeIn(m *member) error {
 	return nil
 }
 
-// nothing is what tasks beside the one with the terminal have.
+// nothing opens the files of tasks other than the one with the terminal.
 func (o *opener) nothing(m *member) (err error) {
 	m.files.in, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -331,7 +332,7 @@ func (o *opener) nothing(m *member) (err error) {
 	return err
 }
 
-// terminal is the user's: whose terminal it is depends on who opens it.
+// terminal opens the terminal as the user, because it belongs to the user who opens it.
 func (o *opener) terminal(m *member) error {
 	ptmx, tty, err := pty.Open()
 	if err != nil {
@@ -353,7 +354,7 @@ func (o *opener) terminal(m *member) error {
 	return err
 }
 
-// resize gives the terminal the size that srun's has.
+// resize gives the terminal the size of srun's.
 func (c *crew) resize(w *pb.StepWindow) {
 	if c.term == nil || w.Rows > math.MaxUint16 || w.Columns > math.MaxUint16 {
 		return
@@ -361,8 +362,8 @@ func (c *crew) resize(w *pb.StepWindow) {
 	_ = pty.Setsize(c.term, &pty.Winsize{Rows: uint16(w.Rows), Cols: uint16(w.Columns)})
 }
 
-// program is where execve finds a program: by PATH when its name has no slash, and then in the working folder, where it is executed by that
-// name (srun(1), EXECUTABLE PATHS). False: there is none.
+// program returns the path at which execve finds a program: by PATH if its name has no slash, and then in the working directory
+// under that name (srun(1), EXECUTABLE PATHS). False: there is none.
 func (o *opener) program(name string, env []string) (string, bool) {
 	switch {
 	case name == "":

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// launchCrew starts the tasks of a step, one after the other. It has no event to tell when the step was given up meanwhile.
+// launchCrew starts the tasks of a step, one after the other. It returns no event if the step was given up meanwhile.
 func (l *launcher) launchCrew(t *task) (*event, error) {
 	c := t.crew
 	defer func() {
@@ -55,7 +55,7 @@ func (l *launcher) launchCrew(t *task) (*event, error) {
 		floor: l.floor}, nil
 }
 
-// startMember starts one task. What is the task's own fault is its end, and no error.
+// startMember starts one task. A failure that is the task's own fault is its end, not an error.
 func (l *launcher) startMember(t *task, m *member) error {
 	mt := &task{b: m.b, dir: t.dir, grp: t.grp, tell: t.tell, member: m}
 	if f := m.ownStderr(); f != nil {
@@ -91,10 +91,10 @@ func (l *launcher) startMember(t *task, m *member) error {
 	return nil
 }
 
-// ownStderr is the task's standard error, for the words that are about it alone: there Slurm writes them, so that they are labelled, go
-// into files or nowhere as what the task itself would have written. nil where a write could wait for somebody: the user's FIFO or device.
+// ownStderr returns the task's standard error, for lines that concern it alone. Slurm writes them there, so that they are
+// labelled, redirected or discarded like the task's own output. nil: a write could block on the user's FIFO or device.
 func (m *member) ownStderr() *os.File {
-	ours := m.setctty // a terminal or a pipe that nobody has written to yet
+	ours := m.setctty // a terminal or pipe that nobody has written to yet
 	for _, s := range m.streams {
 		ours = ours || s.kind == stepwire.Err
 	}
@@ -113,7 +113,7 @@ func isNull(fd int) bool {
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3)
 }
 
-// bound is Slurm's line about the CPUs of a task (--cpu-bind=verbose).
+// bound returns Slurm's line about the CPUs of a task (--cpu-bind=verbose).
 func (m *member) bound(c *crew) string {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(m.pid, &set) != nil {
@@ -138,15 +138,15 @@ func (m *member) bound(c *crew) string {
 	return fmt.Sprintf("cpu-bind=%s - %s, task %2d %2d [%d]: mask 0x%s set", kind, nodeName(c.b.Env), m.rank, m.local, m.pid, mask.String())
 }
 
-// epilogs are what is to run yet, by the process whose end they wait for.
+// epilogs are the programs still to run, by the process whose end they wait for.
 type epilogs map[int]epilogsOf
 
 type epilogsOf struct {
-	task int // its process
+	task int // the task's process
 	left []*epilog
 }
 
-// next starts the next program when the process has ended that it waits for.
+// next starts the next program after the end of the process that it waits for.
 func (e epilogs) next(pid int) (stuck bool) {
 	of, ok := e[pid]
 	delete(e, pid)
@@ -163,7 +163,7 @@ func (e epilogs) next(pid int) (stuck bool) {
 	return stuck
 }
 
-// reapCrew runs beside the step's loop and returns when no descendant is left. after gives the programs that follow a task.
+// reapCrew runs beside the step's loop and returns when no descendant is left. after returns the programs that follow a task.
 func reapCrew(events chan<- event, c *crew, floor uint64, after func(*member) []*epilog) {
 	var sum reaped
 	broken := false

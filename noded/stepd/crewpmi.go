@@ -18,14 +18,15 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// pmiFD is the descriptor on which a task of --mpi=pmi2 talks with its shim. Scripts use those below ten for themselves, and shells keep
-// their own wherever there is room from ten on.
+// pmiFD is the descriptor on which a task of --mpi=pmi2 talks to its shim. Scripts use those below ten, and shells place their
+// own at free ones from ten on.
 const pmiFD = 10
 
-// maxMapping is the longest value of PMI that programs expect.
+// maxMapping is the longest PMI value that programs expect.
 const maxMapping = 1024
 
-// meeting is how the tasks of an MPI program find each other: package pmi answers those of this node, and meets the other nodes at srun.
+// meeting connects the tasks of an MPI program: package pmi answers those of this node, and exchanges their data with the other
+// nodes through srun.
 type meeting struct {
 	c    *crew
 	node *pmi.Node
@@ -34,9 +35,9 @@ type meeting struct {
 	ends []*end
 	left sync.Once
 
-	names stepwire.Names // without wire
+	names stepwire.Names // used without wire
 	mu    sync.Mutex
-	asked uint32 // questions so far
+	asked uint32 // number of questions so far
 	open  map[uint32]chan *pb.StepName
 	lost  bool // the connection has ended
 }
@@ -47,19 +48,19 @@ type end struct {
 	file *os.File
 }
 
-// meets: the tasks are to find each other.
+// meets reports whether the tasks exchange data through PMI.
 func meets(t *pb.StepTasks) bool {
 	mpi := t.GetSpec().GetMpi()
 	return mpi == "pmi2" || mpi == "pmix"
 }
 
-// nodesOf is how many nodes a step has, which its environment says.
+// nodesOf returns the number of nodes of a step, from its environment.
 func nodesOf(env []string) int {
 	n, _ := strconv.Atoi(getEnv(env, "SLURM_STEP_NUM_NODES"))
 	return n
 }
 
-// meet prepares for tasks that find each other.
+// meet prepares the exchange between tasks.
 func (c *crew) meet() error {
 	switch c.b.Step.GetSpec().GetMpi() {
 	case "pmix":
@@ -76,7 +77,7 @@ func (c *crew) meetByPMI() {
 	c.pmi = &meeting{c: c, wire: c.wire.pmi, tell: c.tell, open: map[uint32]chan *pb.StepName{}}
 	job := pmi.Job{ID: id, Size: uint32(size), Mapping: c.work.PmiMapping}
 	if len(job.Mapping) > maxMapping {
-		job.Mapping = "" // programs find out themselves, from the names of hosts
+		job.Mapping = "" // programs work it out from host names
 	}
 	c.pmi.node = pmi.New(job, len(c.members), c.pmi)
 	for _, m := range c.members {
@@ -85,7 +86,7 @@ func (c *crew) meetByPMI() {
 	}
 }
 
-// socket makes a task's.
+// socket creates a task's PMI socket.
 func (c *crew) socket(m *member) error {
 	if c.pmi == nil {
 		return nil
@@ -100,7 +101,7 @@ func (c *crew) socket(m *member) error {
 	return nil
 }
 
-// closePMI closes what the task has been given.
+// closePMI closes the task's end of the socket.
 func (m *member) closePMI() {
 	if m.pmi >= 0 {
 		_ = unix.Close(m.pmi)
@@ -108,7 +109,7 @@ func (m *member) closePMI() {
 	}
 }
 
-// begin answers the tasks.
+// begin starts to answer the tasks.
 func (p *meeting) begin() {
 	if p == nil {
 		return
@@ -124,7 +125,7 @@ func (p *meeting) begin() {
 	}
 }
 
-// close ends all that waits.
+// close ends all waiting.
 func (p *meeting) close() {
 	if p == nil {
 		return
@@ -135,7 +136,7 @@ func (p *meeting) close() {
 	}
 }
 
-// Fence is of pmi.Beyond, as are those below.
+// Fence and the methods below implement pmi.Beyond.
 func (p *meeting) Fence(puts []pmi.Pair) {
 	if p.wire == nil {
 		p.node.Spread(puts)
@@ -184,7 +185,7 @@ func (p *meeting) Lookup(name string) (port string, found bool) {
 
 func (p *meeting) Say(line string) { p.tell.say(line) }
 
-// send tells srun something. What cannot be told no other node learns.
+// send sends srun a message. If that fails, no other node receives it.
 func (p *meeting) send(kind stepwire.Kind, m proto.Message) {
 	raw, err := proto.Marshal(m)
 	if err == nil {
@@ -218,7 +219,7 @@ func (p *meeting) ask(m *pb.StepName) (port string, done bool) {
 	}
 }
 
-// gone: srun says nothing more.
+// gone handles the end of the connection to srun.
 func (p *meeting) gone() {
 	p.node.Fail(errWireDead)
 	p.mu.Lock()
@@ -230,7 +231,7 @@ func (p *meeting) gone() {
 	}
 }
 
-// listen takes what srun says.
+// listen handles srun's messages.
 func (p *meeting) listen() {
 	defer p.gone()
 	var raw []byte
@@ -284,7 +285,7 @@ func (p *meeting) spread(m *pb.StepFence) {
 	p.node.Spread(pairs)
 }
 
-// meetAt makes a node's second connection, to where srun has been found.
+// meetAt makes a node's second connection, to the address at which srun was reached.
 func meetAt(ctx context.Context, address string, conf *tls.Config, hello *pb.StepHello) (*wire, error) {
 	conn, err := dial(ctx, address, conf)
 	if err != nil {

@@ -20,38 +20,37 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// pmixProgram is the PMIx server of a step; it lies beside the node daemon.
+// pmixProgram is the path of a step's PMIx server, beside the node daemon's binary.
 var pmixProgram = func(shim string) string { return filepath.Join(filepath.Dir(shim), "sluice-pmix") }
 
-// Bounds of what sluice-pmix, which is the user's process, may take of the shim.
+// Limits of sluice-pmix, which is the user's process, towards the shim.
 const (
-	pmixBegins   = 30 * time.Second // until it serves
+	pmixBegins   = 30 * time.Second // until it is ready
 	maxPMIxLine  = 1 << 10
 	maxPMIxLines = 100
-	maxPMIxEnv   = 256 // variables of a task
+	maxPMIxEnv   = 256 // variables for a task
 )
 
-// pmix is the shim's end of a sluice-pmix (package pmix of noded, which has the protocol). It serves the tasks of this node; what they say
-// to those of others goes by way of srun, as with pmi2. What it sends the shim takes for what a user sends.
+// pmix is the shim's end of a sluice-pmix (noded/pmix documents the protocol). It serves the tasks of this node; messages to
+// those of other nodes go through srun, as with pmi2. The shim treats its messages as input from a user.
 type pmix struct {
 	c       *crew
 	program string
 	wire    *wire // to srun; nil: the step has no other node
 	tell    *teller
 
-	conn    *os.File // nil: it has not been started
+	conn    *os.File // nil: not started yet
 	writing sync.Mutex
 	left    sync.Once
-	why     atomic.Pointer[string] // it has left, or is about to
+	why     atomic.Pointer[string] // why it has left the fences, or is about to
 }
 
-// pmixError says why tasks have no PMIx server. That is no fault of the node's: the program is the user's process.
+// pmixError is the reason why tasks have no PMIx server. It is not the node's fault: the program is the user's process.
 type pmixError struct{ error }
 
 func (e *pmixError) Unwrap() error { return e.error }
 
-// meetByPMIx prepares for tasks that find each other with --mpi=pmix. Where MpiDefault says so and the node has no sluice-pmix, they are
-// started without.
+// meetByPMIx prepares for --mpi=pmix. If that is only MpiDefault and the node has no sluice-pmix, the tasks start without it.
 func (c *crew) meetByPMIx() error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -70,7 +69,7 @@ func (c *crew) meetByPMIx() error {
 	return nil
 }
 
-// job is what sluice-pmix is told. Programs of other users may find its port, but must know the namespace.
+// job describes the step to sluice-pmix. Programs of other users may find its port, but do not know the namespace.
 func (p *pmix) job() *pb.PmixJob {
 	key := p.c.b.Key
 	mac := hmac.New(sha256.New, p.c.b.Step.Key)
@@ -79,7 +78,7 @@ func (p *pmix) job() *pb.PmixJob {
 		NodeIndex: p.c.b.Step.NodeIndex, Places: p.c.work.Places}
 }
 
-// startPMIx starts sluice-pmix as the user, in the step's cgroup, and gives the tasks what it wants in their environment.
+// startPMIx starts sluice-pmix as the user, in the step's cgroup, and adds its variables to the tasks' environment.
 func (l *launcher) startPMIx(t *task) error {
 	c := t.crew
 	if c.pmix == nil {
@@ -113,7 +112,7 @@ func (p *pmix) start(l *launcher, t *task) error {
 	defer said.Close()
 	m.b = outside(t.b)
 	m.b.Argv, m.b.Env, m.b.TaskProlog, m.b.TaskEpilog = []string{p.program}, []string{"PATH=/usr/bin:/bin"}, nil, ""
-	m.b.Rlimits = p.c.members[0].b.Rlimits // the user could take hold of the process
+	m.b.Rlimits = p.c.members[0].b.Rlimits // the user could attach to the process
 	child, err := l.start(&task{b: m.b, dir: t.dir, grp: t.grp, tell: t.tell, member: m, second: true}, &m.files)
 	var xe *execError
 	var de *diedError
@@ -136,13 +135,13 @@ func (p *pmix) start(l *launcher, t *task) error {
 	return nil
 }
 
-// silence gives it nothing to read, and a file in memory, the step's, for what the dynamic loader may have to say.
+// silence gives it no input, and as standard error a memory file of the step's, for errors of the dynamic loader.
 func (p *pmix) silence(m *member) (said *os.File, err error) {
 	if m.files.in, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("cannot open %s: %w", os.DevNull, err)
 	}
 	if m.files.out, err = unix.MemfdCreate("sluice-pmix", unix.MFD_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("cannot make a file in memory: %w", err)
+		return nil, fmt.Errorf("cannot create a memory file: %w", err)
 	}
 	m.files.err = m.files.out
 	fd, err := unix.FcntlInt(uintptr(m.files.err), unix.F_DUPFD_CLOEXEC, 3)
@@ -158,7 +157,7 @@ func lastLine(f *os.File) string {
 	return presentable(lines[len(lines)-1])
 }
 
-// begins tells it of the step, and takes its answer.
+// begins sends it the step's description, and reads its answer.
 func (p *pmix) begins() error {
 	_ = p.conn.SetDeadline(time.Now().Add(pmixBegins))
 	defer p.conn.SetDeadline(time.Time{})
@@ -167,7 +166,7 @@ func (p *pmix) begins() error {
 		_, err = p.conn.Write(stepwire.AppendPieces(nil, stepwire.PmixJob, raw))
 	}
 	if err != nil {
-		return fmt.Errorf("cannot tell it of the step: %w", err)
+		return fmt.Errorf("cannot describe the step to it: %w", err)
 	}
 	h, raw, err := stepwire.ReadMessage(p.conn, stepwire.MaxFence)
 	ready := &pb.PmixReady{}
@@ -209,7 +208,7 @@ func (p *pmix) spread(ready *pb.PmixReady) error {
 	return nil
 }
 
-// presentable is what a user's process has said, in a line that others read.
+// presentable makes a user's text fit for a line that others read.
 func presentable(s string) string {
 	if len(s) > maxPMIxLine {
 		s = s[:maxPMIxLine]
@@ -222,7 +221,7 @@ func presentable(s string) string {
 	}, s)
 }
 
-// begin has the step meet.
+// begin starts the exchange of messages.
 func (p *pmix) begin() {
 	if p == nil || p.conn == nil {
 		return
@@ -233,7 +232,7 @@ func (p *pmix) begin() {
 	}
 }
 
-// hear takes what sluice-pmix says, until it ends or says what it must not.
+// hear handles messages of sluice-pmix, until it ends or breaks the protocol.
 func (p *pmix) hear() {
 	defer p.leave("sluice-pmix of node " + nodeName(p.c.b.Env) + " has ended")
 	defer p.conn.Close()
@@ -266,13 +265,13 @@ func (p *pmix) hear() {
 	}
 }
 
-// over: it has ended, or the step has.
+// over reports whether an error means that sluice-pmix or the step has ended.
 func over(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) ||
 		errors.Is(err, os.ErrClosed) || errors.Is(err, errWireDead)
 }
 
-// pass tells srun, if it is a message of that kind.
+// pass forwards a message to srun, if it is well-formed.
 func (p *pmix) pass(kind stepwire.Kind, raw []byte, as proto.Message) error {
 	if err := proto.Unmarshal(raw, as); err != nil {
 		return err
@@ -285,7 +284,7 @@ func (p *pmix) pass(kind stepwire.Kind, raw []byte, as proto.Message) error {
 	return nil
 }
 
-// listen takes what srun says for it. At the end no fence can succeed any more.
+// listen passes srun's messages on to it. After the end no fence can succeed.
 func (p *pmix) listen() {
 	for {
 		h, raw, err := stepwire.ReadMessage(p.wire.conn, stepwire.MaxFence)
@@ -302,17 +301,18 @@ func (p *pmix) listen() {
 func (p *pmix) send(frames []byte) {
 	p.writing.Lock()
 	defer p.writing.Unlock()
-	_, _ = p.conn.Write(frames) // hear notices
+	_, _ = p.conn.Write(frames) // hear notices errors
 }
 
-// ended: a task has. Nothing here waits. Why is decided at once: what ends the task's step here ends the server as well.
+// ended notes the end of a task and never blocks. It decides the reason at once, because whatever ended the step's task here ends
+// the server as well.
 func (p *pmix) ended(rank uint32) {
 	if p == nil || p.conn == nil {
 		return
 	}
 	why, alive := fmt.Sprintf("task %d takes part no more", rank), false
 	if c, err := p.conn.SyscallConn(); err == nil {
-		_ = c.Control(func(fd uintptr) { alive = !hungUp(int(fd)) }) // else hear says so
+		_ = c.Control(func(fd uintptr) { alive = !hungUp(int(fd)) }) // else hear reports it
 	}
 	if alive {
 		p.decide(why)
@@ -325,13 +325,13 @@ func (p *pmix) ended(rank uint32) {
 	}()
 }
 
-// decide notes why this node will be at no fence any more; the first reason is the one.
+// decide notes why this node can take part in no further fence; the first reason stands.
 func (p *pmix) decide(why string) string {
 	p.why.CompareAndSwap(nil, &why)
 	return *p.why.Load()
 }
 
-// leave tells the other nodes that this one will be at no fence any more.
+// leave tells the other nodes that this one takes part in no further fence.
 func (p *pmix) leave(why string) {
 	if p.wire == nil {
 		return

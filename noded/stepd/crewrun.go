@@ -14,9 +14,9 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// What a step that srun has made adds to the loop of a run.
+// This file is the part of a run's loop for srun steps.
 
-// fromSrun is what srun says, or the connection to it; nil, for which nobody waits, of a batch job.
+// fromSrun delivers srun's messages and events of its connection; nil, which blocks for ever, for a batch job.
 func (r *run) fromSrun() <-chan wireEvent {
 	if r.crew == nil {
 		return nil
@@ -31,7 +31,7 @@ func (r *run) drained() <-chan struct{} {
 	return r.crew.drained
 }
 
-// heard takes in what srun says.
+// heard handles an event from srun.
 func (r *run) heard(ev wireEvent) {
 	now := time.Now()
 	switch ev.kind {
@@ -52,7 +52,7 @@ func (r *run) heard(ev wireEvent) {
 	case wireSignal:
 		r.signalTasks(unix.Signal(ev.sig))
 	case wireForce:
-		if r.f.stop != "" { // the end of its job, say, which ends srun as well, and gives the tasks KillWait
+		if r.f.stop != "" { // for instance the end of its job, which ends srun as well and gives the tasks KillWait
 			return
 		}
 		r.stopNow(pb.StopCancel, false, now)
@@ -61,7 +61,7 @@ func (r *run) heard(ev wireEvent) {
 	}
 }
 
-// reached begins what srun has said.
+// reached starts the tasks as srun says.
 func (r *run) reached(ev wireEvent) {
 	c := r.crew
 	if r.f.stop != "" {
@@ -84,7 +84,7 @@ func (r *run) reached(ev wireEvent) {
 	r.launch <- r.task
 }
 
-// crewStarted: all tasks that could be started have been.
+// crewStarted is called when all tasks that could start have started.
 func (r *run) crewStarted(floor uint64) {
 	c := r.crew
 	c.begin()
@@ -97,7 +97,7 @@ func (r *run) crewStarted(floor uint64) {
 	}
 }
 
-// epilogsOf gives what runs one after the other when a task has ended: srun's own program, then that of slurm.conf.
+// epilogsOf returns the programs to run, one after the other, after a task: srun's own, then that of slurm.conf.
 func (r *run) epilogsOf(m *member) (list []*epilog) {
 	if m.receives {
 		return nil
@@ -113,16 +113,16 @@ func (r *run) epilogsOf(m *member) (list []*epilog) {
 	return list
 }
 
-// taskEnded tells srun of the end of a task. The step's status is the highest.
+// taskEnded reports the end of a task to srun. The step's status is the highest.
 func (r *run) taskEnded(m *member, status syscall.WaitStatus) {
 	m.status, m.ended = status, true
 	r.f.status = max(r.f.status, status)
 	r.crew.left--
-	if r.f.stop == "" { // else nobody is to be told why the step ends
+	if r.f.stop == "" { // else srun is not told why the step ends
 		r.crew.pmix.ended(m.rank)
 	}
 	r.f.hasStatus = r.crew.left == 0
-	if m.pid == r.pid && r.crew.left > 0 { // one of whom the node daemon can look for the others
+	if m.pid == r.pid && r.crew.left > 0 { // a process by which the node daemon finds the others
 		for _, other := range r.crew.members {
 			if !other.ended {
 				r.pid = other.pid
@@ -134,7 +134,7 @@ func (r *run) taskEnded(m *member, status syscall.WaitStatus) {
 	r.crew.ended(m, killed && r.grp.Usage().OOMKills > 0)
 }
 
-// signalTasks is a signal that srun passes on.
+// signalTasks delivers a signal that srun passes on.
 func (r *run) signalTasks(sig unix.Signal) {
 	if sig <= 0 || sig > 64 {
 		return
@@ -152,10 +152,10 @@ func (r *run) signalTasks(sig unix.Signal) {
 // maxWaiting bounds the signals that wait for the first process.
 const maxWaiting = 64
 
-// How long a srun that takes nothing of what tasks have written can hold up the end of a step that is being ended.
+// unheard is how long a srun that does not read the tasks' output can delay the end of a step that is being ended.
 const unheard = 10 * time.Second
 
-// drain lets what the tasks have written reach srun. Of a step that is being ended that takes no longer than unheard.
+// drain waits until srun has the tasks' output, at most unheard if the step is being ended.
 func (r *run) drain() {
 	r.phase = pb.StepPhase_STEP_COMPLETING
 	r.killAt, r.sampleAt = time.Time{}, time.Time{}
@@ -170,7 +170,7 @@ func (r *run) drain() {
 	}
 }
 
-// hurry bounds how long srun may take for what tasks have written.
+// hurry bounds the time for srun to read the tasks' output.
 func (r *run) hurry() {
 	if r.crew != nil && r.crew.drained != nil && !r.crew.hurried {
 		r.crew.hurried = true
@@ -185,7 +185,7 @@ func (r *run) closeCrew(rec *pb.ExitRecord) {
 	}
 }
 
-// bind has a process, with all its threads, run on these CPUs only.
+// bind restricts a process, with all its threads, to these CPUs.
 func bind(pid int, cpus string) {
 	list, err := hw.ParseList(cpus)
 	if err != nil || len(list) == 0 {

@@ -11,18 +11,18 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// epilogStart bounds how long TaskEpilog may take to start: a working folder on a dead file server could hold it up for ever.
+// epilogStart bounds the start of TaskEpilog: a working directory on a dead file server could block it for ever.
 const epilogStart = 30 * time.Second
 
-// epilog starts the program of TaskEpilog (slurm.conf(5)), or another that follows a task, when the first process has ended: as that
-// process was, with its user, cgroup, limits, folder and environment, and without its files. The launcher does it, so the caller must not
-// be in wait4. What ends the step, its time limit for instance, ends it too. It returns 0 when nothing was started, and stuck when the
-// launcher does not answer.
+// epilog starts TaskEpilog (slurm.conf(5)), or another program that follows a task, when the first process has ended. It runs
+// with that process's user, cgroup, limits, directory and environment, but without its files. The launcher starts it, so the
+// caller must not be in wait4. An end of the step, for instance by its time limit, ends it too. start returns 0 if nothing was
+// started, and stuck if the launcher does not answer.
 type epilog struct {
 	t       *task
 	launch  chan<- *task
 	argv    []string
-	ofFirst bool // the number of the process that has ended is its last argument
+	ofFirst bool // the pid of the ended process is its last argument
 }
 
 func (e *epilog) start(first int) (pid int, stuck bool) {

@@ -20,8 +20,8 @@ type execError struct {
 
 func (e *execError) Error() string { return e.line }
 
-// diedError is a first process that did not live to see its first instruction: somebody killed it, or the kernel, because the program is
-// not sound. That is the job's to know.
+// diedError is a first process that died before its first instruction. Somebody killed it, or the kernel did because the program
+// is damaged: the job's fault.
 type diedError struct {
 	pid    int
 	status syscall.WaitStatus
@@ -31,7 +31,7 @@ func (e *diedError) Error() string {
 	return fmt.Sprintf("process %d ended before its first instruction (wait status %#x)", e.pid, uint32(e.status))
 }
 
-// died makes of "no such process" that the first process has been killed.
+// died converts "no such process" to a diedError: the first process was killed.
 func died(err error) error {
 	if errors.Is(err, unix.ESRCH) {
 		return &diedError{status: syscall.WaitStatus(unix.SIGKILL)}
@@ -39,11 +39,11 @@ func died(err error) error {
 	return err
 }
 
-// scarceTries is how often a start is tried that something was too scarce for.
+// scarceTries is how often to retry a start for lack of a resource.
 const scarceTries = 20
 
-// scarce tells errors of clone and execve that may be the node's: it has no more processes, memory or descriptors to give. They may be the
-// job's, too: its user has too many processes, or its interpreter needs more memory than there is address space.
+// scarce reports whether an error of clone or execve may be the node's: out of processes, memory or descriptors. It may also be
+// the job's: its user has too many processes, or its interpreter needs more memory than the address space has.
 func scarce(err error) bool {
 	switch err {
 	case unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.ENOSPC, unix.EBUSY, unix.ENODEV:
@@ -52,8 +52,8 @@ func scarce(err error) bool {
 	return false
 }
 
-// startError tells what is wrong with the job from what is wrong with the node. What the user could bring about counts as the job's, so
-// that nobody takes a node out of use with bad scripts.
+// startError decides whether the job or the node is at fault. An error that the user could cause counts as the job's, so that bad
+// scripts cannot drain a node.
 func (l *launcher) startError(t *task, path string, err error) error {
 	errno, ok := err.(syscall.Errno)
 	switch {
@@ -67,18 +67,18 @@ func (l *launcher) startError(t *task, path string, err error) error {
 	return refused(path, errno)
 }
 
-// refused is an execve that failed for reasons of the job's.
+// refused returns the error of an execve that failed because of the job.
 func refused(path string, errno syscall.Errno) error {
 	what := path
 	if i := interpreter(path); filepath.IsAbs(path) && i != "" && errno != unix.E2BIG {
 		what = "bad interpreter(" + i + ")"
 	}
-	// A first line may hold any bytes, and a job's stderr is shown on terminals.
+	// The first line may hold any bytes, and a job's stderr is shown on terminals.
 	return &execError{errno, strings.ToValidUTF8(fmt.Sprintf("execve(): %s: %s", what, sentence(errno)), "?")}
 }
 
-// forks tries whether a process can be made in the step's cgroup, by root and of a program that is sound. That the job has all processes
-// or all memory that it may have is its own fault.
+// forks checks whether a process can be created at all, by root and with a sound program. A job that has used up its processes or
+// memory is its own fault, hence the second try outside its cgroup.
 func (l *launcher) forks(t *task) bool {
 	sys := &syscall.SysProcAttr{}
 	if fd := l.cgroupFD(t); fd >= 0 {
@@ -96,8 +96,8 @@ func (l *launcher) forks(t *task) bool {
 	return true
 }
 
-// reachable says why the job's user cannot read or execute the script that lies in the spool: it has gone, its disk is broken, or somebody
-// has closed a folder above it.
+// reachable returns why the job's user cannot read or execute the script in the spool: it has gone, its disk is broken, or
+// somebody has closed a directory above it.
 func (l *launcher) reachable(t *task, path string) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err != nil {
@@ -120,10 +120,10 @@ func (l *launcher) reachable(t *task, path string) error {
 	return err
 }
 
-// near says that the kernel, on the way to a program's first instruction, asks no file system of a user's, which may never answer: until
-// then this whole process stands still (vfork: the child has its memory, and the runtime its only processor), and nobody could end the
-// step. own: it is the script in the spool, and what counts is its interpreter. Names decide, since asking where a path leads may hang,
-// too, and what a user's path says now it need not say when it is executed.
+// near reports whether the kernel starts a program without access to a file system of the user's, which may hang. Until the first
+// instruction the whole shim is blocked (vfork: the child shares its memory and holds the runtime's only processor), and nobody
+// could end the step. With own, the program is the script in the spool and its interpreter counts. Names decide: resolving a path
+// may hang, too, and a user's path may lead elsewhere when it is executed.
 func near(path string, own bool) bool {
 	if own {
 		path = interpreter(path)
@@ -135,14 +135,14 @@ func near(path string, own bool) bool {
 	return false
 }
 
-// interpreter is the program on the #! line of a script that exists, by the kernel's rules.
+// interpreter returns the program on the #! line of a script, by the kernel's rules.
 func interpreter(path string) string {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return ""
 	}
 	defer unix.Close(fd)
-	var buf [256]byte // what the kernel looks at
+	var buf [256]byte // as much as the kernel reads
 	n, err := unix.Read(fd, buf[:])
 	for err == unix.EINTR {
 		n, err = unix.Read(fd, buf[:])
@@ -161,7 +161,7 @@ func interpreter(path string) string {
 	return string(line)
 }
 
-// resetOOM gives a job the default: it inherits the shim's own protection.
+// resetOOM resets the OOM score adjustment: a job inherits the shim's protection.
 func resetOOM(pid int) { writeOOM(strconv.Itoa(pid), "0") }
 
 func writeOOM(pid, adj string) {
@@ -173,9 +173,9 @@ func writeOOM(pid, adj string) {
 	unix.Close(fd)
 }
 
-// ownMemory tells the peak resident memory of this address space. A child between vfork and exec lives in it, and wait4 counts it
-// as the child's own. (getrusage does not say: its maximum includes what ran in this process before its own exec.) It is read for each
-// job, and the file stays open because finding it costs more than reading it.
+// ownMemory reads the peak resident memory of this address space. A child between vfork and exec shares it, and wait4 counts it
+// as the child's. (getrusage does not help: its maximum includes what ran in this process before its own exec.) It is read for
+// each job, and the file stays open because opening it costs more than reading it.
 type ownMemory struct{ status int }
 
 func newOwnMemory() ownMemory {
@@ -188,7 +188,7 @@ func newOwnMemory() ownMemory {
 
 func (m ownMemory) close() { unix.Close(m.status) }
 
-// peak is in KiB, 0 where /proc does not say.
+// peak returns KiB, 0 if /proc does not tell.
 func (m ownMemory) peak() uint64 {
 	var buf [4096]byte
 	n, err := unix.Pread(m.status, buf[:], 0)
@@ -204,7 +204,7 @@ func (m ownMemory) peak() uint64 {
 	return kib
 }
 
-// traceRefused tries once with a process that does nothing.
+// traceRefused tries tracing with a process that does nothing.
 func (l *launcher) traceRefused() bool {
 	attr := &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Ptrace: true}}
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{l.exe, "stepd", "nothing"}, attr)

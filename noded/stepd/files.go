@@ -13,7 +13,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// stdio is what the first process gets as 0, 1 and 2.
+// stdio are descriptors 0, 1 and 2 of the first process.
 type stdio struct {
 	in, out, err int // err may equal out
 }
@@ -30,7 +30,7 @@ func (s *stdio) close() {
 	*s = stdio{-1, -1, -1}
 }
 
-// fileError is a file of the user's that cannot be had: the job's fault or bad luck, never the node's.
+// fileError is a file of the user's that cannot be opened: the job's fault, never the node's.
 type fileError struct {
 	what, path string
 	err        error
@@ -40,9 +40,9 @@ func (e *fileError) Error() string {
 	return fmt.Sprintf("cannot open %s file %s: %v", e.what, e.path, e.err)
 }
 
-// openStdio runs as the user. An open may block for as long as it likes (a FIFO nobody reads, a dead NFS server): the step's run
-// goroutine goes on without it. Error and output of the same path share one open file, as in Slurm: two would overwrite each other.
-// missing is the working folder when it cannot be entered: nothing makes that.
+// openStdio runs as the user. An open may block for ever (a FIFO without a reader, a dead NFS server): the step's run goroutine
+// continues without it. Error and output of the same path share one open file, as in Slurm: two would overwrite each other.
+// missing is the working directory if it cannot be entered: it is not created.
 func openStdio(b *pb.Bundle, missing string) (stdio, error) {
 	s := stdio{-1, -1, -1}
 	var err error
@@ -73,7 +73,7 @@ func openIn(f *pb.StdFile, rules []*pb.DeviceRule) (int, error) {
 	return fd, nil
 }
 
-// openOut makes missing parent folders, as Slurm does since 23.02.
+// openOut creates missing parent directories, as Slurm does since 23.02.
 func openOut(what string, f *pb.StdFile, missing string, rules []*pb.DeviceRule) (int, error) {
 	path := named(f)
 	flags := unix.O_CREAT | unix.O_WRONLY | unix.O_NOCTTY | unix.O_TRUNC
@@ -82,7 +82,7 @@ func openOut(what string, f *pb.StdFile, missing string, rules []*pb.DeviceRule)
 	}
 	fd, err := open(path, flags, 0o666, rules)
 	if err == unix.ENOENT && missing != "" && within(path, missing) {
-		return -1, &fileError{what, path, fmt.Errorf("the working folder %s does not exist on this node", missing)}
+		return -1, &fileError{what, path, fmt.Errorf("the working directory %s does not exist on this node", missing)}
 	}
 	if err == unix.ENOENT {
 		if merr := mkdirParents(filepath.Dir(path)); merr != nil {
@@ -96,8 +96,8 @@ func openOut(what string, f *pb.StdFile, missing string, rules []*pb.DeviceRule)
 	return fd, nil
 }
 
-// notOpened: that there are no more descriptors, or no memory, is the node's fault. A file system of the user's own says so, too, whenever
-// he likes, and must not take nodes out of use: it counts only where a file of the node's cannot be opened either.
+// notOpened decides whose fault a failed open is. A lack of descriptors or memory is the node's fault. But a user's own file
+// system may report it at will, and must not drain nodes, so it counts only if a file of the node cannot be opened either.
 func notOpened(what, path string, err error) error {
 	if scarceFiles(err) {
 		fd, oerr := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -113,8 +113,8 @@ func scarceFiles(err error) bool {
 	return err == unix.EMFILE || err == unix.ENFILE || err == unix.ENOMEM
 }
 
-// open keeps clear of 0–2, which the child's dup would collide with, of paths that are not absolute, and of devices that are
-// closed to the step: this thread is not in its cgroup, so the kernel would let it have them.
+// open avoids descriptors 0–2, with which the child's dup would collide, and refuses paths that are not absolute and devices that
+// are closed to the step: this thread is not in the step's cgroup, so the kernel would allow them.
 func open(path string, flags int, mode uint32, rules []*pb.DeviceRule) (int, error) {
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
 		return -1, unix.EINVAL
@@ -129,7 +129,7 @@ func open(path string, flags int, mode uint32, rules []*pb.DeviceRule) (int, err
 			continue
 		}
 		if err == nil && len(rules) > 0 && (unix.Fstat(fd, &st) != nil || closed(&st, rules)) {
-			unix.Close(fd) // the path has become another's meanwhile
+			unix.Close(fd) // the path leads to another file meanwhile
 			return -1, errNotYours
 		}
 		if err == nil && inProc(fd) {
@@ -140,7 +140,7 @@ func open(path string, flags int, mode uint32, rules []*pb.DeviceRule) (int, err
 	}
 }
 
-// errNotYours is what the device controller makes of it, with the reason.
+// errNotYours is the device controller's error, with the reason.
 var errNotYours = fmt.Errorf("%w: a device of this node that is not allocated to the job", unix.EPERM)
 
 func closed(st *unix.Stat_t, rules []*pb.DeviceRule) bool {
@@ -163,10 +163,10 @@ func mkdirParents(dir string) error {
 	if err == nil || err == unix.EEXIST {
 		return nil
 	}
-	return fmt.Errorf("cannot make folder %s: %w", dir, err)
+	return fmt.Errorf("cannot create directory %s: %w", dir, err)
 }
 
-// chdirOrTmp changes the thread's working folder to dir, else to /tmp; note is Slurm's line about that.
+// chdirOrTmp changes the thread's working directory to dir, else to /tmp; note is Slurm's line about that.
 func chdirOrTmp(dir string) (note string, err error) {
 	why := chdir(dir)
 	if why == nil {
@@ -174,7 +174,7 @@ func chdirOrTmp(dir string) (note string, err error) {
 	}
 	note = fmt.Sprintf("couldn't chdir to `%s': %s: going to /tmp instead", dir, sentence(why))
 	if err := unix.Chdir("/tmp"); err != nil {
-		return note, fmt.Errorf("cannot enter working folder %s (%v), nor /tmp: %w", dir, why, err)
+		return note, fmt.Errorf("cannot enter working directory %s (%v), nor /tmp: %w", dir, why, err)
 	}
 	return note, nil
 }
@@ -189,7 +189,7 @@ func sentence(err error) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// regular says whether writing to fd can neither block nor be noticed by a reader waiting for the end.
+// regular reports whether fd is a regular file: writes neither block nor wake a reader that waits for the end.
 func regular(fd int) bool {
 	var st unix.Stat_t
 	return fd >= 0 && unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG

@@ -19,19 +19,19 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// task is one launch, on its way from run to the launcher, or, without a bundle, the end of a step. The launcher answers with events, at
-// most four, and never blocks on them.
+// task is one launch on its way from run to the launcher or, without a bundle, the end of a step. The launcher answers with at
+// most four events and never blocks on them.
 type task struct {
 	b      *pb.Bundle
-	dir    string // the step's folder
+	dir    string // the step's directory
 	grp    cgroup.Group
 	events chan event
-	tell   *teller       // the job's stderr, as in event; the launcher's until it has answered
-	done   chan struct{} // closed when the launcher has put everything away: a close may hang, too
+	tell   *teller       // the job's stderr, as in event; owned by the launcher until it has answered
+	done   chan struct{} // closed when the launcher has cleaned up: a close may hang, too
 	crew   *crew         // the tasks of a step; nil: one process
-	member *member       // which of them this is
-	second bool          // TaskEpilog: other processes of the step may run, which somebody else reaps
-	hold   bool          // no process: the namespaces are all that is wanted
+	member *member       // the task among them
+	second bool          // TaskEpilog: other processes of the step may run, which another goroutine reaps
+	hold   bool          // no process, only namespaces
 	state  atomic.Int32  // taskWaiting, then exactly one of taskForking (launcher) and taskAborted (run)
 }
 
@@ -41,7 +41,7 @@ const (
 	taskAborted
 )
 
-// abort is true when nothing has been started and nothing will be. The launcher may be stuck: it must not get another task.
+// abort reports whether nothing was started and nothing will be. The launcher may be stuck and must not get another task.
 func (t *task) abort() bool { return t.state.CompareAndSwap(taskWaiting, taskAborted) }
 
 type eventKind int
@@ -52,7 +52,7 @@ const (
 	evFirst             // the first process has ended, others have not
 	evGone              // no descendant is left (with status, unless evFirst came before)
 	evTask              // one of several tasks has ended, with status
-	evHeld              // the namespaces of an allocation without a process are there
+	evHeld              // an allocation without a process has its namespaces
 )
 
 type event struct {
@@ -64,19 +64,19 @@ type event struct {
 	hasStatus  bool
 	verdict    string
 	detail     string
-	tell       *teller // of the job's stderr, when it is a regular file: for the shim's own lines
+	tell       *teller // on the job's stderr, if that is a regular file: for the shim's own lines
 	use        reaped
 	floor      uint64 // see launcher
 	broken     bool   // the launcher cannot be used again
-	room       int    // the thread in the namespaces of the step, with evStarted and evHeld; 0 = it has none
+	room       int    // the thread in the step's namespaces, with evStarted and evHeld; 0 = none
 	member     *member
 }
 
-// reaped sums what wait4 reported.
+// reaped sums the results of wait4.
 type reaped struct {
 	maxRSSKiB            uint64
 	userUsec, systemUsec uint64
-	// faults are major ones. What children read and wrote is counted when they are reaped (used.go).
+	// faults are major page faults. Bytes read and written by children are counted when they are reaped (used.go).
 	faults, readBytes, writeBytes uint64
 }
 
@@ -87,9 +87,9 @@ type launcher struct {
 	noTrace bool   // PTRACE_TRACEME is refused here: use the trampoline
 	noClone bool   // clone3 is refused here
 	exe     string // the shim's binary
-	noKeys  bool   // a session keyring was refused, and that has been said
+	noKeys  bool   // a session keyring was refused, and the log says so
 	own     ownMemory
-	floor   uint64 // the shim's own memory: a child that has not grown beyond it shows it as its own maximum
+	floor   uint64 // the shim's own memory: a child that has not grown beyond it reports it as its own maximum
 }
 
 func newLauncher(log *slog.Logger) *launcher {
@@ -97,7 +97,7 @@ func newLauncher(log *slog.Logger) *launcher {
 	return &launcher{log: log, tasks: make(chan *task, 1), self: ownCreds(), exe: exe, own: newOwnMemory()}
 }
 
-// serve returns an error when the thread cannot be trusted any more.
+// serve runs one task. It returns an error when the thread cannot be trusted any more.
 func (l *launcher) serve(th *thread, t *task) error {
 	files := stdio{-1, -1, -1}
 	var ev *event
@@ -112,16 +112,16 @@ func (l *launcher) serve(th *thread, t *task) error {
 	default:
 		ev, err = l.launch(t, &files)
 	}
-	l.home() // before anybody hears that the step has ended
+	l.home() // before anybody learns that the step has ended
 	if ev != nil {
 		ev.room = th.thread()
 		t.events <- *ev
 	}
-	files.close() // which may hang; the end of the step waits a moment for it
+	files.close() // may hang; the end of the step waits a moment for it
 	return err
 }
 
-// launch starts the first process. It has no event to tell when the task was given up meanwhile.
+// launch starts the first process. It returns no event if the task was given up meanwhile.
 func (l *launcher) launch(t *task, files *stdio) (*event, error) {
 	l.keyring(t.b.Uid, t.b.Gid)
 	unix.Umask(int(t.b.Umask))
@@ -131,7 +131,7 @@ func (l *launcher) launch(t *task, files *stdio) (*event, error) {
 	if err != nil {
 		return failure(err), distrust(err)
 	}
-	t.tell = newTeller(dupRegular(files.err)) // asks the file system: the last thing that may hang and be given up
+	t.tell = newTeller(dupRegular(files.err)) // the last call that may hang and be given up
 	if !t.state.CompareAndSwap(taskWaiting, taskForking) {
 		t.tell.close()
 		return nil, nil
@@ -158,21 +158,21 @@ func (l *launcher) launch(t *task, files *stdio) (*event, error) {
 		floor: l.floor}, nil
 }
 
-// home leaves what is the step's alone: an idle shim must not keep a job's file system busy, nor its keys alive.
+// home leaves the job's directory and keyring: an idle shim must not keep its file system busy, nor its keys alive.
 func (l *launcher) home() {
 	_ = unix.Chdir("/")
 	l.keyring(uint32(os.Getuid()), uint32(os.Getgid()))
 }
 
-// keyring gives this thread, and so the next process that it makes, an empty session keyring. Slurm leaves jobs the one of its daemon.
+// keyring gives this thread, and so its next child, an empty session keyring. In Slurm jobs have the daemon's.
 func (l *launcher) keyring(uid, gid uint32) {
 	if err := inherit.NewKeyring(uid, gid); err != nil && !l.noKeys {
 		l.noKeys = true
-		l.log.Warn("jobs get no session keyring of their own", "err", err)
+		l.log.Warn("cannot give jobs a session keyring", "err", err)
 	}
 }
 
-// identityError means that the thread may be left with half a user's identity, or in cgroups of the step.
+// identityError means that the thread may be left with part of a user's identity, or in the step's cgroups.
 type identityError struct{ error }
 
 func distrust(err error) error {
@@ -183,7 +183,7 @@ func distrust(err error) error {
 	return nil
 }
 
-// asUser does all that concerns paths of the user's.
+// asUser does everything that involves the user's paths.
 func (l *launcher) asUser(b *pb.Bundle) (files stdio, note string, err error) {
 	files = stdio{-1, -1, -1}
 	if err := l.self.become(b.Uid, b.Gid, b.Groups); err != nil {
@@ -232,20 +232,20 @@ func failure(err error) *event {
 	return ev
 }
 
-// slurmIOFailed is what Slurm shows for a job whose output cannot be opened: ExitCode 0:53.
+// slurmIOFailed is Slurm's status of a job whose output cannot be opened: ExitCode 0:53.
 const slurmIOFailed = syscall.WaitStatus(53)
 
 // child is the first process, running.
 type child struct{ pid, pidfd int }
 
-// start forks the first process and lets it run once it is in its cgroup, under its limits.
+// start forks the first process and lets it run in its cgroup, under its limits.
 func (l *launcher) start(t *task, files *stdio) (child, error) {
 	argv := t.b.Argv
 	if len(argv) == 0 {
 		argv = []string{folder.Script}
 	}
 	path := argv[0]
-	if !filepath.IsAbs(path) && t.member == nil { // a task's is found in its working folder
+	if !filepath.IsAbs(path) && t.member == nil { // a task's path is relative to its working directory
 		path = filepath.Join(t.dir, path)
 	}
 	argv = append([]string{path}, argv[1:]...)
@@ -272,7 +272,7 @@ func (l *launcher) start(t *task, files *stdio) (child, error) {
 	switch {
 	case err == unix.ENOSYS && l.cgroupFD(t) >= 0:
 		l.noClone = true
-		l.log.Warn("clone3 is refused on this machine (a seccomp filter?): processes are moved into their cgroup after they were made")
+		l.log.Warn("clone3 is refused on this machine (a seccomp filter?): moving processes into their cgroup after the clone")
 		return l.start(t, files)
 	case err == unix.EPERM && l.traceRefused():
 		l.noTrace = true
@@ -293,7 +293,7 @@ func (l *launcher) cgroupFD(t *task) int {
 	return t.grp.FD()
 }
 
-// attr is how the first process is made; pidfd receives its descriptor.
+// attr returns the attributes of the first process; pidfd receives its descriptor.
 func (l *launcher) attr(t *task, files *stdio, pidfd *int) *syscall.ProcAttr {
 	attr := &syscall.ProcAttr{
 		Env:   t.b.Env,
@@ -309,7 +309,7 @@ func (l *launcher) attr(t *task, files *stdio, pidfd *int) *syscall.ProcAttr {
 	return attr
 }
 
-// withPMI adds the socket of a task of an MPI program to what the process gets, at its number.
+// withPMI adds the PMI socket of a task to its files, at its number.
 func (t *task) withPMI(files []uintptr) []uintptr {
 	if t.member == nil || t.member.pmi < 0 {
 		return files
@@ -320,7 +320,7 @@ func (t *task) withPMI(files []uintptr) []uintptr {
 	return append(files, uintptr(t.member.pmi))
 }
 
-// fork clones into the cgroup where the kernel offers it, and waits out ETXTBSY: another thread's fork may hold the script's
+// fork clones into the cgroup where the kernel supports it, and retries on ETXTBSY: another thread's fork may hold the script's
 // writable descriptor between its clone and its exec.
 func (l *launcher) fork(t *task, files *stdio, path string, argv []string) (child, error) {
 	p := child{pidfd: -1}
@@ -338,14 +338,14 @@ func (l *launcher) fork(t *task, files *stdio, path string, argv []string) (chil
 	}
 }
 
-// forkExec makes a process in the step's cgroup, except where place has to move it there.
+// forkExec creates a process in the step's cgroup, except where place must move it there.
 func (l *launcher) forkExec(t *task, path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
 	if attr.Sys.UseCgroupFD {
 		err = t.grp.Enter()
 	}
 	if err == nil {
 		pid, err = syscall.ForkExec(path, argv, attr)
-		l.floor = l.own.peak() // after the exec: until then the child shares this memory, which may grow meanwhile
+		l.floor = l.own.peak() // after the exec: until then the child shares this memory, which may grow
 	}
 	if attr.Sys.UseCgroupFD {
 		if lerr := t.grp.Leave(); lerr != nil {
@@ -355,7 +355,7 @@ func (l *launcher) forkExec(t *task, path string, argv []string, attr *syscall.P
 	return pid, err
 }
 
-// place moves a held child into the step's cgroup, unless it was made there.
+// place moves a held child into the step's cgroup, unless it was created there.
 func (l *launcher) place(t *task, pid int) error {
 	if l.cgroupFD(t) >= 0 {
 		return nil
@@ -363,7 +363,7 @@ func (l *launcher) place(t *task, pid int) error {
 	return died(t.grp.Add(pid))
 }
 
-// release places a held child and lets it go. Until then it dies with the shim: it would run outside its limits.
+// release places a held child and lets it run. Until then it dies with the shim, since it would run outside its limits.
 func (l *launcher) release(t *task, p child) error {
 	if err := awaitHeld(p.pid); err != nil {
 		return err
@@ -378,7 +378,7 @@ func (l *launcher) release(t *task, p child) error {
 	return letGo(p.pid)
 }
 
-// awaitHeld waits until a traced child has stopped in execve. It dies with this process then.
+// awaitHeld waits until a traced child has stopped in execve. From then on it dies with this process.
 func awaitHeld(pid int) error {
 	var ws syscall.WaitStatus
 	if _, err := wait4(pid, &ws, 0, nil); err != nil {
@@ -393,12 +393,12 @@ func awaitHeld(pid int) error {
 
 func letGo(pid int) error {
 	if err := syscall.PtraceDetach(pid); err != nil && err != syscall.ESRCH {
-		return fmt.Errorf("cannot let go of process %d: %w", pid, err)
+		return fmt.Errorf("cannot detach from process %d: %w", pid, err)
 	}
 	return nil
 }
 
-// limit puts a waiting process under its limits.
+// limit sets the limits of a held process.
 func (l *launcher) limit(t *task, pid int) error {
 	limits := t.b.Rlimits
 	if l.self.root {
@@ -408,7 +408,7 @@ func (l *launcher) limit(t *task, pid int) error {
 	for _, r := range limits {
 		err := setRlimit(pid, r)
 		if err == unix.EPERM && l.self.root {
-			// Root without CAP_SYS_RESOURCE, in a container: the process's own user may, within its hard limits.
+			// Root without CAP_SYS_RESOURCE, in a container: the process's own user may lower limits.
 			err = l.self.really(t.b.Uid, t.b.Gid, func() error { return setRlimit(pid, r) })
 		}
 		if err != nil {
@@ -421,7 +421,7 @@ func (l *launcher) limit(t *task, pid int) error {
 	return nil
 }
 
-// processShare narrows the limit of processes, which counts all of the user's on this machine. The kernel exempts root's.
+// processShare caps the limit of processes, which counts all of the user's processes on this machine. The kernel exempts root's.
 func processShare(pid int, asked []*pb.Rlimit) *pb.Rlimit {
 	share := &pb.Rlimit{Resource: unix.RLIMIT_NPROC, Soft: unix.RLIM_INFINITY, Hard: cgroup.PidsShare()}
 	var own unix.Rlimit
@@ -437,7 +437,8 @@ func processShare(pid int, asked []*pb.Rlimit) *pb.Rlimit {
 	return share
 }
 
-// setRlimit as an ordinary user can only lower hard limits: what is above stays at the limit there is, as in Slurm's propagation.
+// setRlimit sets a limit. An ordinary user can only lower hard limits: a higher value is cut to the current limit, as in Slurm's
+// propagation.
 func setRlimit(pid int, r *pb.Rlimit) error {
 	lim := unix.Rlimit{Cur: r.Soft, Max: r.Hard}
 	err := unix.Prlimit(pid, int(r.Resource), &lim, nil)
@@ -455,7 +456,7 @@ func setRlimit(pid int, r *pb.Rlimit) error {
 	return err
 }
 
-// drain reaps a child whose start failed half-way.
+// drain reaps the children of a failed start.
 func (l *launcher) drain() {
 	for {
 		if _, err := wait4(-1, nil, 0, nil); err != nil {
@@ -484,7 +485,7 @@ func wait4(pid int, ws *syscall.WaitStatus, flags int, ru *syscall.Rusage) (int,
 
 func kill(p child) {
 	if p.pid > 0 {
-		// Not reaped yet, so the pid is ours.
+		// Not reaped yet, so the pid is still ours.
 		_ = syscall.Kill(p.pid, syscall.SIGKILL)
 	}
 	if p.pidfd >= 0 {

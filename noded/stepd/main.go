@@ -26,7 +26,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Main is the hidden subcommand "stepd" of the node daemon's binary; args are what follows it. The listening socket is descriptor 3.
+// Main runs the hidden subcommand "stepd" of the node daemon's binary with its arguments. The listening socket is descriptor 3.
 func Main(args []string) int {
 	if len(args) > 0 && args[0] == trampolineArg {
 		return trampoline(args[1:])
@@ -60,7 +60,7 @@ func Main(args []string) int {
 	}
 	log := slog.New(slog.NewMultiHandler(logs.Handler(level), logs.Syslog())).With("shim", os.Getpid())
 	if err := serve(*spool, *groups, *plugin, log); err != nil {
-		log.Error("shim ends", "err", err)
+		log.Error("shim failed", "err", err)
 		return 1
 	}
 	return 0
@@ -90,19 +90,19 @@ func serve(spool, groups, plugin string, log *slog.Logger) error {
 	}()
 	time.AfterFunc(firstCall, s.endIfUnused)
 	<-done
-	_ = os.Remove(folder.Socket(spool, os.Getpid())) // while the number is still this process's
+	_ = os.Remove(folder.Socket(spool, os.Getpid())) // while the pid is still this process's
 	return nil
 }
 
 // firstCall bounds how long a shim waits for the node daemon that started it.
 const firstCall = 10 * time.Second
 
-// settle makes the process one that stays: reaper of orphans, spared by the out-of-memory killer, deaf to signals of terminals
-// and service managers. Signals are caught, not ignored: what is ignored stays ignored in the job.
+// settle prepares a long-lived process: reaper of orphans, spared by the OOM killer, immune to signals of terminals and service
+// managers. Signals are caught, not ignored: an ignored signal would stay ignored in the job.
 func settle() {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	writeOOM("self", "-999")
-	inherit.Close(1) // but for the socket
+	inherit.Close(1) // except the socket
 	heard := []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGPIPE}
 	for n := syscall.Signal(1); n < 65; n++ {
@@ -113,11 +113,11 @@ func settle() {
 	signal.Notify(make(chan os.Signal, 1), heard...) // a full channel drops
 	defaultSignals()
 	debug.SetGCPercent(200)
-	runtime.GOMAXPROCS(1) // it hardly ever has two things to do, and waking a second thread costs more than doing them in turn
+	runtime.GOMAXPROCS(1) // it hardly ever has two things to do, and waking a second thread costs more
 }
 
-// defaultSignals gives the two signals that the C library keeps for itself (32 and 33) their default action. Package signal leaves them
-// alone, and GNU make is one of the programs whose children inherit them ignored, down to the jobs.
+// defaultSignals resets the two signals that the C library reserves (32 and 33) to their default action. Package os/signal does
+// not touch them, and children of some programs, such as GNU make, inherit them ignored and would pass that on to jobs.
 func defaultSignals() {
 	type action struct {
 		handler, flags, restorer uintptr

@@ -11,14 +11,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Paths that a user names are opened by this process. Below /proc they mean this process, which is root's, whoever opens them:
-// /proc/self/fd/5, and /dev/stdin, /dev/fd/5, or a link of the user's own that lead there, are the shim's descriptors and not the job's.
-// Opening one asks nobody whether the folders on the way to the file may be passed, and its memory and environment are hidden from the user
-// only unless fs.suid_dumpable=1.
+// This process, which is root's, opens paths that a user names. Below /proc they refer to this process: /proc/self/fd/5, and
+// /dev/stdin, /dev/fd/5, or a user's link to them, are the shim's descriptors and not the job's. Opening one bypasses the
+// permissions of the directories above the file, and the shim's memory and environment are hidden from the user only unless
+// fs.suid_dumpable=1.
 var errInProc = fmt.Errorf("%w: a path through /proc, where it leads to files of the node daemon and not of the job", unix.EPERM)
 
-// named is the file that the job's description means: none, and slurmstepd's own three descriptors (-e /dev/stderr), are /dev/null as in
-// Slurm.
+// named returns the path that the job's description means: none, and slurmstepd's own three descriptors (-e /dev/stderr), are
+// /dev/null as in Slurm.
 func named(f *pb.StdFile) string {
 	path := f.GetPath()
 	for _, own := range []string{"/dev/std", "/dev/fd/", "/proc/self/fd/"} {
@@ -35,7 +35,7 @@ func inProc(fd int) bool {
 	return unix.Fstatfs(fd, &fs) != nil || fs.Type == unix.PROC_SUPER_MAGIC
 }
 
-// openPath is open(2) with O_CLOEXEC that follows no link of procfs.
+// openPath is open(2) with O_CLOEXEC that does not follow magic links of procfs.
 func openPath(path string, flags int, mode uint32) (int, error) {
 	flags |= unix.O_CLOEXEC
 	how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_NO_MAGICLINKS}
@@ -45,7 +45,7 @@ func openPath(path string, flags int, mode uint32) (int, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &how)
 	switch err {
 	case unix.ENOSYS, unix.EPERM, // before Linux 5.6, or a container's filter
-		unix.ELOOP: // such a link, or a loop
+		unix.ELOOP: // a magic link, or a loop
 		return openOnFoot(path, flags, mode)
 	}
 	return fd, err
@@ -54,7 +54,7 @@ func openPath(path string, flags int, mode uint32) (int, error) {
 // maxLinks is the kernel's own limit.
 const maxLinks = 40
 
-// openOnFoot does the same one name at a time.
+// openOnFoot does the same without openat2(2), one name at a time.
 func openOnFoot(path string, flags int, mode uint32) (int, error) {
 	if path == "" {
 		return -1, unix.ENOENT
@@ -67,7 +67,7 @@ func openOnFoot(path string, flags int, mode uint32) (int, error) {
 	for {
 		name, rest, more := strings.Cut(w.rest, "/")
 		if w.rest = strings.TrimLeft(rest, "/"); more && w.rest == "" {
-			w.rest = "." // what a slash follows is a folder
+			w.rest = "." // a trailing slash: a directory
 		}
 		if name == "" { // nothing is left
 			return unix.Openat(w.dir, ".", flags, mode)
@@ -84,7 +84,7 @@ func openOnFoot(path string, flags int, mode uint32) (int, error) {
 	}
 }
 
-// walk is a folder and what is to be found from there.
+// walk is a directory and the path that remains from there.
 type walk struct {
 	dir   int
 	rest  string
@@ -97,7 +97,7 @@ func (w *walk) close() {
 	}
 }
 
-// from puts the walk where a path begins, when that is not where it is already.
+// from moves the walk to the root for an absolute path.
 func (w *walk) from(path string) error {
 	if !strings.HasPrefix(path, "/") {
 		return nil
@@ -109,7 +109,7 @@ func (w *walk) from(path string) error {
 	return err
 }
 
-// step follows a link, or enters a folder when that is not the end of the path.
+// step follows a link, or enters a directory unless it is the end of the path.
 func (w *walk) step(name string) (link bool, err error) {
 	fd, err := unix.Openat(w.dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -126,7 +126,7 @@ func (w *walk) step(name string) (link bool, err error) {
 	if w.rest == "" {
 		return false, nil
 	}
-	// Opened as a folder, an automounter mounts it.
+	// Opened as a directory, so that an automounter mounts it.
 	next, err := unix.Openat(w.dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == nil {
 		w.close()
@@ -156,7 +156,7 @@ func (w *walk) follow(link int) error {
 	return w.from(target)
 }
 
-// chdir is chdir(2), likewise.
+// chdir is chdir(2) with the rules of openPath.
 func chdir(dir string) error {
 	fd, err := openPath(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {

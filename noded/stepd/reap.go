@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shortJob is how long the end of the first process is awaited in the runtime's poller before a thread is given to wait4. A
-// thread in wait4 is needed for the orphans of long jobs, which must not pile up as zombies; but it costs a short job more than
-// its exec: the runtime polls for such threads every 20 µs.
+// shortJob is how long the runtime's poller waits for the end of the first process before a thread blocks in wait4. Long jobs
+// need that thread, so that orphans do not pile up as zombies. For a short job it would cost more than the exec: the runtime
+// polls for such threads every 20 µs.
 const shortJob = 50 * time.Millisecond
 
 // reap runs beside the step's loop and returns when no descendant is left.
@@ -49,7 +49,7 @@ func reap(events chan<- event, first, pidfd int, floor uint64, after []*epilog) 
 	}
 }
 
-// awaitExit returns when the process has ended or the time has passed. Without a pidfd (Linux before 5.3) it returns at once.
+// awaitExit returns when the process has ended or the time is over. Without a pidfd (Linux before 5.3) it returns at once.
 func awaitExit(pidfd int, limit time.Duration) {
 	if pidfd < 0 {
 		return

@@ -23,14 +23,14 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// A step that copies a file (sbcast) has one task on each node, which is the trampoline: it executes no program, but reads the file from
-// its standard input. So the user's paths are the user's own business, within the step's cgroup and namespaces, and what holds up the
-// task, a file system or srun, holds up nobody else. How it ended it says by its exit code, an errno.
+// A step that copies a file (sbcast) has one task on each node, the trampoline: it executes no program, but reads the file from
+// its standard input. So the user's paths are accessed by the user's own process, within the step's cgroup and namespaces, and a
+// file system or srun that hangs blocks nobody else. Its exit code, an errno, tells how it ended.
 //
-// The content goes into a file without a name, which gets its name when all of it has come and its checksum is right. What comes to an
-// end before that leaves nothing. Where a file system has no such files it has a name that begins with a dot, and is removed.
+// The content goes into an unnamed file, which gets its name once it is complete and its checksum is right. A transfer that ends
+// before leaves nothing. On a file system without unnamed files its name begins with a dot, and it is removed.
 
-// receiver is what a task that receives has for its arguments.
+// receiver returns the arguments of a task that receives a file.
 func receiver(f *pb.StepFile) ([]string, error) {
 	raw, err := proto.Marshal(f)
 	return []string{"sbcast", base64.StdEncoding.EncodeToString(raw)}, err
@@ -53,7 +53,7 @@ func receive(args []string, in io.Reader) int {
 	return 0
 }
 
-// errnoOf is the errno of an error; of one that has none, EIO.
+// errnoOf returns the errno of an error, EIO if it has none.
 func errnoOf(err error) int {
 	var errno syscall.Errno
 	if errors.As(err, &errno) && errno > 0 && errno < 256 {
@@ -62,18 +62,18 @@ func errnoOf(err error) int {
 	return int(unix.EIO)
 }
 
-// Errors of what comes in.
+// Errors of a transfer.
 var (
 	errIncomplete = fmt.Errorf("the sender has gone before the file was complete: %w", unix.ECONNABORTED)
 	errChecksum   = fmt.Errorf("what has arrived is not what was sent: %w", unix.EBADMSG)
 )
 
-// arrival is a file that comes in.
+// arrival is a file that is being received.
 type arrival struct {
 	*pb.StepFile
 	out  *os.File
 	mu   sync.Mutex
-	name string // that it has until it is complete; "" = none
+	name string // its name until it is complete; "" = none
 }
 
 func (a *arrival) take(in io.Reader) error {
@@ -103,7 +103,7 @@ func (a *arrival) take(in io.Reader) error {
 	return nil
 }
 
-// refuse looks at what is there before anything is read. What a link leads to is replaced, not the link.
+// refuse checks the destination before anything is read. The target of a link is replaced, not the link.
 func (a *arrival) refuse() error {
 	if a.Force {
 		if at, err := filepath.EvalSymlinks(a.Path); err == nil {
@@ -125,7 +125,7 @@ func (a *arrival) refuse() error {
 	return nil
 }
 
-// heed has a file with a name removed when the step is ended: SIGKILL follows only later.
+// heed makes sure that a named file is removed when the step is ended: SIGKILL follows only later.
 func (a *arrival) heed() {
 	if a.name == "" {
 		return
@@ -139,7 +139,7 @@ func (a *arrival) heed() {
 	}()
 }
 
-// open makes the file, with permissions for its owner alone.
+// open creates the file, with permissions for its owner alone.
 func (a *arrival) open() error {
 	if a.name == "" {
 		if done, err := a.unnamed(); done || err != nil {
@@ -152,7 +152,7 @@ func (a *arrival) open() error {
 	return err
 }
 
-// unnamed makes it without a name; false: it cannot be here.
+// unnamed creates it without a name; false: not possible here.
 func (a *arrival) unnamed() (done bool, err error) {
 	fd, err := unix.Open(filepath.Dir(a.Path), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	switch err {
@@ -163,7 +163,7 @@ func (a *arrival) unnamed() (done bool, err error) {
 		return false, nil
 	}
 	var st unix.Stat_t
-	if unix.Stat(own(fd), &st) != nil { // it could not be given one
+	if unix.Stat(own(fd), &st) != nil { // it could not be linked later
 		unix.Close(fd)
 		return false, nil
 	}
@@ -171,10 +171,10 @@ func (a *arrival) unnamed() (done bool, err error) {
 	return true, nil
 }
 
-// own is a path of an open file.
+// own returns a path of an open file.
 func own(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// hidden is a name beside that of the file.
+// hidden returns a temporary name beside that of the file.
 func (a *arrival) hidden() string {
 	dir, name := filepath.Split(a.Path)
 	const most = 200 // of 255
@@ -190,12 +190,12 @@ func (a *arrival) remove() {
 	}
 }
 
-// receiveBuffer is so large that the checksum of one does not wait for the disk often.
+// receiveBuffer is large enough that the checksum rarely waits for the disk.
 const receiveBuffer = 256 << 10
 
-// fill reads the content, and compares its checksum with what follows it.
+// fill reads the content, and compares its checksum with the one that follows it.
 func (a *arrival) fill(in io.Reader) error {
-	if a.Size > 0 { // that there is no room is said at once where the file system knows
+	if a.Size > 0 { // report a lack of space at once where the file system knows
 		if err := unix.Fallocate(int(a.out.Fd()), 0, 0, int64(a.Size)); err == unix.ENOSPC || err == unix.EDQUOT || err == unix.EFBIG {
 			return &os.PathError{Op: "write", Path: a.Path, Err: err}
 		}
@@ -225,7 +225,7 @@ func (a *arrival) fill(in io.Reader) error {
 	return nil
 }
 
-// toEnd notes that there is nothing more to read.
+// toEnd notes the end of its reader.
 type toEnd struct {
 	io.Reader
 	ended bool
@@ -240,7 +240,7 @@ func (r *toEnd) Read(b []byte) (int, error) {
 // plainWriter hides the file's ReadFrom.
 type plainWriter struct{ io.Writer }
 
-// describe gives the file its permissions, and times.
+// describe sets the file's permissions and times.
 func (a *arrival) describe() error {
 	if err := unix.Fchmod(int(a.out.Fd()), a.Mode&0o777); err != nil {
 		return &os.PathError{Op: "set the permissions of", Path: a.Path, Err: err}
@@ -275,8 +275,8 @@ func (a *arrival) place() error {
 		return a.moved(unix.Rename(a.name, a.Path))
 	}
 	err := unix.Renameat2(unix.AT_FDCWD, a.name, unix.AT_FDCWD, a.Path, unix.RENAME_NOREPLACE)
-	if err == unix.EINVAL || err == unix.ENOSYS { // not on this file system
-		return unix.Link(a.name, a.Path) // the other name goes in the end
+	if err == unix.EINVAL || err == unix.ENOSYS { // not supported by this file system
+		return unix.Link(a.name, a.Path) // the other name is removed at the end
 	}
 	return a.moved(err)
 }
@@ -285,7 +285,7 @@ func (a *arrival) link(to string) error {
 	return unix.Linkat(unix.AT_FDCWD, own(int(a.out.Fd())), unix.AT_FDCWD, to, unix.AT_SYMLINK_FOLLOW)
 }
 
-// moved: the name that it had is no more.
+// moved notes that the temporary name is gone.
 func (a *arrival) moved(err error) error {
 	if err == nil {
 		a.mu.Lock()

@@ -11,22 +11,22 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// thread is what the launcher works on. What package private gives a thread it cannot give back, so a step that needs another one gets
-// another: the launcher moves. It stays for the next step of the same user when the last one has left nothing: making namespaces and
-// taking them down costs a fifth of what the shortest job costs.
+// thread is the launcher's thread. Namespaces and restrictions from package private cannot be undone, so for a step that needs
+// others the launcher moves to a new thread. It keeps the thread for the next step of the same user if the last one left nothing
+// behind: creating and removing namespaces costs a fifth of the shortest job.
 type thread struct {
 	has    *pb.Privacy
-	uid    uint32 // of the step, with namespaces
+	uid    uint32 // the user of the namespaces
 	room   *private.Room
-	joined bool // the namespaces are those of the step's allocation
-	used   bool // a step has begun here that has not ended, or has left something
+	joined bool // in the namespaces of the step's allocation
+	used   bool // a step runs here, or has left something
 	broken error
 }
 
-// keptFor is how long namespaces without a step are kept: what is unmounted on the node meanwhile may live on in them.
+// keptFor is how long namespaces without a step are kept: a file system that is unmounted on the node may stay mounted in them.
 const keptFor = time.Second
 
-// run moves the launcher to a thread of its own, where it begins with a task, or waits for one.
+// run moves the launcher to a new thread, where it starts with a task, or waits for one.
 func (l *launcher) run(first *task) {
 	go func() {
 		_ = inherit.OnThread(func() error {
@@ -41,7 +41,7 @@ func (l *launcher) live(t *task) {
 	defer th.room.Close()
 	for made := t; ; {
 		switch {
-		case t == nil: // as it was started, or nothing has come for a while
+		case t == nil: // at startup, or no task came for a while
 			if th.room != nil {
 				l.run(nil)
 				return
@@ -71,7 +71,7 @@ func (l *launcher) live(t *task) {
 	}
 }
 
-// next waits for a task; in namespaces without a step, no longer than they are kept.
+// next waits for a task; in namespaces without a step, at most keptFor.
 func (l *launcher) next(th *thread) (t *task, more bool) {
 	var late <-chan time.Time
 	if th.room != nil && !th.used {
@@ -87,8 +87,8 @@ func (l *launcher) next(th *thread) (t *task, more bool) {
 	}
 }
 
-// newThread makes the calling thread fit for a task. What fails is the fault of the node, and a reason to give up the shim: unless only
-// that fails which jobs have without anybody asking for it.
+// newThread prepares the calling thread for a task. A failure is the node's fault and a reason to give up the shim, unless it
+// concerns only the privacy that jobs have by default.
 func (l *launcher) newThread(t *task) *thread {
 	th := &thread{}
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
@@ -118,7 +118,7 @@ func (l *launcher) newThread(t *task) *thread {
 	return th
 }
 
-// suits tells whether a step can begin here. Nothing is shared between users, and root could have changed what is mounted.
+// suits reports whether a step can start on this thread. Users share nothing, and root could have changed the mounts.
 func (th *thread) suits(b *pb.Bundle) bool {
 	if th.joined || b.Room != nil {
 		return false
@@ -127,13 +127,13 @@ func (th *thread) suits(b *pb.Bundle) bool {
 	return same && (th.room == nil || !th.used && th.uid == b.Uid && b.Uid != 0)
 }
 
-// leave is for the end of a step.
+// leave notes the end of a step.
 func (th *thread) leave() {
 	th.used = th.joined || th.room != nil && !th.room.Empty()
 }
 
-// thread is where the steps of an allocation find its namespaces, as long as it lasts. The caller is on it. 0: there are none, or not all
-// that were wanted.
+// thread returns the thread id by which the steps of an allocation find its namespaces while it lasts; 0: there are none, or not
+// all that were wanted. The caller is on that thread.
 func (th *thread) thread() int {
 	if th.room == nil || !th.room.Whole() {
 		return 0

@@ -28,7 +28,7 @@ type run struct {
 	board  board
 
 	grp       cgroup.Group
-	crew      *crew // of a step that srun has made; nil: a batch job
+	crew      *crew // of an srun step; nil: a batch job
 	task      *task
 	launch    chan<- *task
 	events    chan event
@@ -36,7 +36,7 @@ type run struct {
 	phase     pb.StepPhase
 	pid       int
 	pidfd     int
-	room      int     // the thread in its namespaces; 0: it has none
+	room      int     // the thread in the step's namespaces; 0: none
 	tell      *teller // the job's stderr
 	startNS   int64
 	startUp   int64 // the same by CLOCK_BOOTTIME
@@ -45,21 +45,21 @@ type run struct {
 	seen      uint32
 	waiting   []*pb.Signal // signals that came before the first process
 	limit     limit
-	contained bool // the step of this allocation has its container
+	contained bool // the allocation's first step has its container
 	warned    bool
 	warnAt    time.Time // when to look again whether the batch shell is ready for its warning
 	frozen    bool
 	killAt    time.Time // zero: not stopping
 	killing   time.Time // when the first SIGKILL went out; zero: none yet
 	allAt     time.Time // when SIGKILL goes to the steps of this allocation as well; zero: whenever it is sent
-	told      bool      // said that it cannot be killed
-	adopted   bool      // sessions of sshd are in the allocation, or were
-	announced bool      // written Slurm's line about a cancelled job
+	told      bool      // reported that it cannot be killed
+	adopted   bool      // the allocation has, or had, sshd sessions
+	announced bool      // Slurm's line about a cancelled job was written
 	sampleIn  time.Duration
 	sampleAt  time.Time
-	maxRSS    uint64 // KiB, the largest of what was sampled
+	maxRSS    uint64 // KiB, the largest sample
 	maxVM     uint64
-	atOnce    bool // the end is SIGKILL and nothing before it
+	atOnce    bool // SIGKILL comes first
 	stuck     bool // the launcher hangs in an open or a close of this step, or failed: the shim cannot be used again
 }
 
@@ -72,7 +72,7 @@ func newRun(b *pb.Bundle, dir string, log *slog.Logger) *run {
 	}
 	now := clock.Boot()
 	r.limit = limit{lengthS: b.LimitS, begunNS: now}
-	if b.BegunBootNs > 0 && b.BegunBootNs < now { // a prolog has run since
+	if b.BegunBootNs > 0 && b.BegunBootNs < now { // a prolog ran in between
 		r.limit.begunNS = b.BegunBootNs
 	}
 	if r.containing() {
@@ -85,7 +85,7 @@ func newRun(b *pb.Bundle, dir string, log *slog.Logger) *run {
 	return r
 }
 
-// loop is the goroutine of the step.
+// loop is the step's goroutine.
 func (r *run) loop(root cgroup.Root, launch chan<- *task) {
 	defer close(r.done)
 	if r.begin(root, launch) {
@@ -116,7 +116,7 @@ func (r *run) loop(root cgroup.Root, launch chan<- *task) {
 	}
 }
 
-// begin is false when the step has ended already.
+// begin starts the step. False: it has ended already.
 func (r *run) begin(root cgroup.Root, launch chan<- *task) bool {
 	r.startNS, r.startUp = time.Now().UnixNano(), clock.Boot()
 	grp, err := root.Create(r.b.Cgroup, r.b.Limits)
@@ -168,11 +168,11 @@ func (r *run) on(ev event) {
 	case evTask:
 		r.taskEnded(ev.member, ev.status)
 	case evFailed:
-		if r.f.stop != "" && ev.verdict == pb.VerdictLaunchFailed { // it is what ended its container
+		if r.f.stop != "" && ev.verdict == pb.VerdictLaunchFailed { // the stop ended its container
 			ev.verdict, ev.detail, ev.status = "", "", 0
 		}
 		r.f.failed, r.f.detail, r.f.status = ev.verdict, ev.detail, ev.status
-		if r.crew == nil || ev.verdict != pb.VerdictLaunchFailed { // of which srun is told
+		if r.crew == nil || ev.verdict != pb.VerdictLaunchFailed { // srun is told otherwise
 			r.tell.say(ev.detail)
 		}
 		r.stuck = ev.broken
@@ -180,12 +180,13 @@ func (r *run) on(ev event) {
 	case evFirst:
 		if r.crew == nil {
 			r.f.status, r.f.hasStatus = ev.status, true
-		} else if r.crew.drained != nil || r.crew.lingers(r.events) { // also when it is being stopped: they have KillWait, as tasks have
+		} else if r.crew.drained != nil || r.crew.lingers(r.events) { // even when being stopped: leftovers have KillWait
 			return
 		}
 		r.phase = pb.StepPhase_STEP_COMPLETING
 		r.spareSteps(time.Now())
-		// Where a script ends because its job does, what it has left has KillWait, too: srun, which tells what the tasks still say.
+		// If the script ended because its job does, its leftovers have KillWait, too: srun may be among them, which still passes
+		// on the tasks' last output.
 		if now := time.Now(); r.crew != nil || !r.killing.IsZero() || !now.Before(r.killAt) {
 			r.kill(now)
 		}
@@ -200,7 +201,7 @@ func (r *run) on(ev event) {
 	}
 }
 
-// epilogs run one after the other when the batch script has ended.
+// epilogs returns the programs to run, one after the other, after the batch script.
 func (r *run) epilogs() (list []*epilog) {
 	if e := r.endOfContainer(r.b, nil); e != nil {
 		list = append(list, e)
@@ -211,7 +212,7 @@ func (r *run) epilogs() (list []*epilog) {
 	return list
 }
 
-// started applies what was waiting for a process: signals, suspension.
+// started applies the signals and the suspension that waited for a process.
 func (r *run) started() {
 	if r.b.Container != nil && !r.frozen {
 		r.limit.goOn(clock.Boot())
@@ -227,7 +228,8 @@ func (r *run) started() {
 	r.publish(nil)
 }
 
-// gone: no descendant is left. Almost always the cgroup is empty then; what somebody else moved into it is killed too.
+// gone handles the end of the last descendant. The cgroup is almost always empty then; processes that somebody else moved into it
+// are killed.
 func (r *run) gone() {
 	if empty, err := r.grp.Empty(); err == nil && empty {
 		r.empty()
@@ -244,7 +246,7 @@ func (r *run) gone() {
 	}()
 }
 
-// empty: nothing of the step is left but what it has written.
+// empty ends the step, once its output is drained: no process of it is left.
 func (r *run) empty() {
 	r.emptied = nil
 	if r.crew != nil && r.crew.wire != nil && r.crew.drained == nil {
@@ -254,12 +256,13 @@ func (r *run) empty() {
 	r.finish()
 }
 
-// finish writes the record first and removes the cgroup after, so that a crash between loses nothing: Recover removes both.
+// finish writes the exit record first and then removes the cgroup, so that a crash in between loses nothing: Recover handles a
+// leftover cgroup.
 func (r *run) finish() {
 	if r.grp != nil {
 		r.account()
 	}
-	// The launcher puts the job's files away beside this, which may hang: its thread is lost then, and the shim with it.
+	// Meanwhile the launcher closes the job's files, which may hang: then its thread is lost, and the shim with it.
 	r.stuck = r.stuck || r.task != nil && !doneWithin(r.task.done, settleFor)
 	rec := r.record()
 	err := folder.WriteExit(r.dir, rec)
@@ -268,11 +271,11 @@ func (r *run) finish() {
 			r.log.Error("cannot remove the cgroup of an ended step", "err", err)
 		}
 	}
-	r.stuck = !r.tell.close() || r.stuck                          // first: whoever hears of the end may unmount what the file is on
-	if r.task != nil && !r.stuck && private.Wanted(r.b.Privacy) { // nothing else needs to be left
+	r.stuck = !r.tell.close() || r.stuck                          // first: after the end is known, the file's file system may be unmounted
+	if r.task != nil && !r.stuck && private.Wanted(r.b.Privacy) { // let the launcher leave the namespaces; nothing else needs it
 		select {
 		case r.launch <- &task{}:
-		default: // it hangs
+		default: // the launcher hangs
 		}
 	}
 	r.phase = pb.StepPhase_STEP_ENDED
@@ -284,16 +287,17 @@ func (r *run) finish() {
 	}
 }
 
-// insist keeps this shim, which is the only one to know the truth, until the record is on disk or the step has been forgotten.
+// insist keeps this shim, which alone knows how the step ended, until the record is on disk or the step was forgotten.
 func (r *run) insist(rec *pb.ExitRecord, err error) {
-	r.log.Error("cannot write the exit record, trying again every second", "err", err)
+	r.log.Error("cannot write the exit record: will retry every second", "err", err)
 	for !errors.Is(err, os.ErrNotExist) && err != nil {
 		time.Sleep(time.Second)
 		err = folder.WriteExit(r.dir, rec)
 	}
 }
 
-// account takes CPU time from the cgroup where it counts there (it sees also what reaps itself), else from wait4.
+// account takes CPU time from the cgroup if it counts there (which includes processes that reap their own children), else from
+// wait4.
 func (r *run) account() {
 	if r.f.holdOnly && !r.adopted {
 		return
@@ -335,7 +339,7 @@ func (r *run) record() *pb.ExitRecord {
 	rec.Key = r.b.Key
 	wall, boot := clock.Both()
 	rec.BootId, rec.EndBootNs, rec.RanNs = clock.BootID(), boot, boot-r.startUp
-	rec.StartNs, rec.EndNs = wall.UnixNano()-rec.RanNs, wall.UnixNano() // of one clock, if somebody has set it meanwhile
+	rec.StartNs, rec.EndNs = wall.UnixNano()-rec.RanNs, wall.UnixNano() // consistent even if somebody set the clock meanwhile
 	rec.MaxRssKib = r.use.maxRSSKiB
 	rec.CpuUsecUser, rec.CpuUsecSystem = r.use.userUsec, r.use.systemUsec
 	if !r.b.HoldOnly || r.adopted {
@@ -344,7 +348,7 @@ func (r *run) record() *pb.ExitRecord {
 	return rec
 }
 
-// publish shows the state as it is now. Before the end, exit is nil or (an unkillable step) carries only words.
+// publish shows the current state. Before the end, exit is nil or, for an unkillable step, carries only its detail.
 func (r *run) publish(exit *pb.ExitRecord) {
 	r.board.put(&pb.StepReport{
 		Key: r.b.Key, Phase: r.phase, Exit: exit, SignalsSeen: r.seen, Pid: int64(r.pid), StartNs: r.startNS,
@@ -352,14 +356,14 @@ func (r *run) publish(exit *pb.ExitRecord) {
 	})
 }
 
-// must logs what cannot be mended here; the step goes on.
+// must logs an error that cannot be handled here; the step continues.
 func (r *run) must(what string, err error) {
 	if err != nil {
 		r.log.Error("cannot "+what, "err", err)
 	}
 }
 
-// awaitEmpty polls: only processes that are not the shim's descendants bring a step here.
+// awaitEmpty waits until the cgroup is empty. It polls, because the remaining processes are not the shim's descendants.
 func awaitEmpty(g cgroup.Group) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		if empty, err := g.Empty(); err == nil && empty {
@@ -369,7 +373,7 @@ func awaitEmpty(g cgroup.Group) {
 	}
 }
 
-// accept reads the bundle in dir and takes the step: by the rename it becomes this shim's.
+// accept reads the bundle in dir and takes the step: the rename makes it this shim's.
 func accept(spool, dir string) (*pb.Bundle, string, error) {
 	b, err := folder.ReadBundle(dir)
 	if err != nil {
@@ -379,7 +383,7 @@ func accept(spool, dir string) (*pb.Bundle, string, error) {
 		return nil, "", errors.New("cannot take a step without a job id")
 	}
 	final := filepath.Join(spool, folder.Steps, folder.Name(b.Key))
-	if err := unix.Rename(dir, final); err != nil { // os.Rename would look at both first
+	if err := unix.Rename(dir, final); err != nil { // os.Rename would stat both first
 		return nil, "", &os.LinkError{Op: "rename", Old: dir, New: final, Err: err}
 	}
 	return b, final, nil

@@ -9,33 +9,33 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// sayFor is how long a line may take: a regular file can lie on a file system that hangs, and what comes after it is often a signal.
+// sayFor is how long to wait for a line: even a regular file can hang, and a signal often follows the line.
 const sayFor = 200 * time.Millisecond
 
-// maxUnsaid bounds the lines that wait for a file system that hangs; those beyond it are lost.
+// maxUnsaid bounds the lines that wait for a file system that hangs; further lines are lost.
 const maxUnsaid = 16
 
-// teller writes lines into a job's stderr, in order, and closes the file in the end. Only a goroutine that nothing depends on touches
-// the file: the file system may never answer (NFS, FUSE, a frozen one). Then the lines come when they can, or never, and only the first
-// of them is waited for. A nil teller says nothing.
+// teller writes lines into a job's stderr, in order, and finally closes the file. Only a goroutine that nothing depends on
+// touches the file, because the file system may hang (NFS, FUSE, a frozen one). Then the lines arrive late or never, and only the
+// first of them is waited for. A nil teller does nothing.
 type teller struct {
 	file words
 
 	mu      sync.Mutex
 	unsaid  []string
-	written chan struct{} // closed when all has been written; nil: nobody is at it
-	hangs   bool          // the file system has not answered in time, and has not answered since
+	written chan struct{} // closed when all lines are written; nil: nobody is writing
+	hangs   bool          // the file system has not answered in time, nor since
 	closing bool
 	closed  chan struct{}
 }
 
-// words is where a teller writes: the job's stderr, or the connection to srun.
+// words is the destination of a teller: the job's stderr, or the connection to srun.
 type words interface {
 	WriteString(string) (int, error)
 	Close() error
 }
 
-// newTeller takes a file that is regular: a write cannot hang on a reader. nil: there is none.
+// newTeller takes a regular file, so that a write cannot wait for a reader; nil: none.
 func newTeller(file *os.File) *teller {
 	if file == nil {
 		return nil
@@ -43,12 +43,12 @@ func newTeller(file *os.File) *teller {
 	return &teller{file: file, closed: make(chan struct{})}
 }
 
-// say writes one of the lines that Slurm's slurmstepd writes into a job's stderr, which people and tools look for.
+// say writes a line as Slurm's slurmstepd does, which people and tools look for.
 func (t *teller) say(line string) {
 	t.write("slurmstepd: error: " + line)
 }
 
-// write writes a line as it is.
+// write writes a line unchanged.
 func (t *teller) write(line string) {
 	if t == nil || line == "" {
 		return
@@ -92,7 +92,7 @@ func (t *teller) writeAll() {
 	}
 }
 
-// close closes the file when all has been written. False: that takes its time.
+// close closes the file when all lines are written. False: that takes its time.
 func (t *teller) close() bool {
 	if t == nil {
 		return true
@@ -112,10 +112,10 @@ func (t *teller) shut() {
 	close(t.closed)
 }
 
-// settleFor is how long what normally takes microseconds may take before this shim is not used again.
+// settleFor is how long to wait for something that takes microseconds, before this shim is not used again.
 const settleFor = 50 * time.Millisecond
 
-// doneWithin waits for something to be done, and says whether it has been.
+// doneWithin waits for done, and reports whether it was closed in time.
 func doneWithin(done <-chan struct{}, limit time.Duration) bool {
 	late := time.NewTimer(limit)
 	defer late.Stop()
@@ -127,12 +127,12 @@ func doneWithin(done <-chan struct{}, limit time.Duration) bool {
 	}
 }
 
-// complain is a line as say writes it, from the job's own process.
+// complain writes a line like say, from the job's own process.
 func complain(stderr *os.File, line string) {
 	_, _ = stderr.WriteString("slurmstepd: error: " + line + "\n")
 }
 
-// farewell is Slurm's line about the end of a job that did not end by itself.
+// farewell returns Slurm's line about a job that was stopped.
 func farewell(b *pb.Bundle, reason string, now time.Time) string {
 	why := map[string]string{
 		pb.StopTimeout:  " DUE TO TIME LIMIT",

@@ -15,20 +15,20 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// shim serves StepAPI. It has no step, or one; an ended one stays on show until the next launch.
+// shim serves StepAPI. It has at most one step; an ended one stays visible until the next launch.
 type shim struct {
 	spool string
 	root  cgroup.Root
 	log   *slog.Logger
-	exit  func() // ends the process; called when nobody needs it
+	exit  func() // ends the process; called when it is not needed any more
 
 	mu       sync.Mutex
 	cur      *run
 	launch   chan *task // to the launcher
 	conns    int
 	ending   bool // takes no further step
-	unwanted bool // the node daemon has said so, and waits for the end of this process
-	bloated  bool // there is memory of a step's connections that an idle shim need not keep
+	unwanted bool // the node daemon has released it and waits for its end
+	bloated  bool // it holds memory of a step's connections that an idle shim does not need
 }
 
 func newShim(spool string, root cgroup.Root, log *slog.Logger, exit func()) *shim {
@@ -37,15 +37,16 @@ func newShim(spool string, root cgroup.Root, log *slog.Logger, exit func()) *shi
 	return &shim{spool: spool, root: root, log: log, exit: exit, launch: l.tasks}
 }
 
-// endAnswer is how long Launch waits for the end: a step that is as short as that needs no second call and no second report.
+// endAnswer is how long Launch waits for the end: a step as short as that needs no second call and no second report.
 const endAnswer = 10 * time.Millisecond
 
-// beginAnswer is how long it waits for the beginning, on a machine with more to do than it can: so the node daemon, which has a
-// bounded number of launches under way, does not add to that.
+// beginAnswer is how long Launch waits for the start on an overloaded machine: the node daemon bounds its launches under way, and
+// so does not add to the load.
 const beginAnswer = 100 * time.Millisecond
 
-// Launch takes the step in the folder and answers when it has ended or has run for a little time. What only holds an allocation does not
-// end by itself, and steps wait for it: then the answer is that it has begun. An error means: not taken.
+// Launch takes the step in the directory and answers when it has ended or has run for a moment. A step that only holds an
+// allocation does not end by itself, and others wait for it, so the answer comes once it has started. An error means that the
+// step was not taken.
 func (s *shim) Launch(ctx context.Context, q *pb.LaunchRequest) (*pb.StepReport, error) {
 	r, err := s.take(q.Bundle)
 	if err != nil {
@@ -77,7 +78,7 @@ func (s *shim) take(dir string) (*run, error) {
 	return s.cur, nil
 }
 
-// settled gives a step whose end has been told the moment that it needs to clear up.
+// settled gives a step whose end was reported the moment that it needs to clean up.
 func (s *shim) settled() {
 	r := s.current()
 	if r == nil || r.board.get().Phase != pb.StepPhase_STEP_ENDED {
@@ -89,7 +90,7 @@ func (s *shim) settled() {
 	}
 }
 
-// free is called with mu held.
+// free reports whether another step can be taken. The caller holds mu.
 func (s *shim) free() bool {
 	if s.cur == nil {
 		return true
@@ -116,11 +117,11 @@ func (s *shim) serve(r *run) {
 	s.endIfUnused()
 }
 
-// keptIdle is how long an idle shim keeps memory of connections that have ended. Giving it back takes a collection and pages that have to
-// be had again, which is a quarter of what a short step costs; the next one often comes at once.
+// keptIdle is how long an idle shim keeps memory of ended connections. Releasing it takes a garbage collection and new page
+// faults, a quarter of the cost of a short step, and the next step often comes at once.
 const keptIdle = time.Second
 
-// slim gives memory back if there has been no other step since r.
+// slim releases memory if no other step came after r.
 func (s *shim) slim(r *run) {
 	s.mu.Lock()
 	idle := s.cur == r && s.bloated
@@ -131,7 +132,7 @@ func (s *shim) slim(r *run) {
 	}
 }
 
-// Status answers with the step as it is, or with an empty report.
+// Status returns the step's current report, or an empty one.
 func (s *shim) Status(context.Context, *pb.StatusRequest) (*pb.StepReport, error) {
 	rep := &pb.StepReport{}
 	if r := s.current(); r != nil {
@@ -147,7 +148,7 @@ func (s *shim) current() *run {
 	return s.cur
 }
 
-// Wait also answers a COMPLETING step again when it has words to say (it cannot be killed).
+// Wait also returns for a COMPLETING step that has a detail to report (it cannot be killed).
 func (s *shim) Wait(ctx context.Context, q *pb.WaitRequest) (*pb.StepReport, error) {
 	r := s.current()
 	if r == nil {
@@ -159,7 +160,7 @@ func (s *shim) Wait(ctx context.Context, q *pb.WaitRequest) (*pb.StepReport, err
 	}), nil
 }
 
-// Control applies an order and answers with the state after it.
+// Control applies an order and returns the state after it.
 func (s *shim) Control(ctx context.Context, q *pb.ControlRequest) (*pb.StepReport, error) {
 	r := s.current()
 	if r == nil || !sameStep(r.b.Key, q.Order.GetKey()) {
@@ -178,8 +179,8 @@ func sameStep(a, b *pb.StepKey) bool {
 	return a.GetJobId() == b.GetJobId() && a.GetAttempt() == b.GetAttempt() && a.GetStep() == b.GetStep()
 }
 
-// Release with end: the node daemon has enough shims, and knows how the step of this one has ended, if it has had one. What is left to do
-// for that step, such as words that srun has not read yet, is done first.
+// Release with end tells that the node daemon has enough shims, and knows how this one's last step ended, if it had one. The shim
+// first finishes its work for that step, such as output that srun has not read yet.
 func (s *shim) Release(_ context.Context, q *pb.ReleaseRequest) (*pb.ReleaseReply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,8 +201,8 @@ func (s *shim) connected(n int) {
 	}
 }
 
-// endIfUnused ends a shim without a step that nobody talks to: at once when it would take no other step, else after a moment in
-// which a restarted node daemon may call.
+// endIfUnused ends a shim without a step and without connections: at once if it takes no more steps, else after a moment in which
+// a restarted node daemon may call.
 func (s *shim) endIfUnused() {
 	unused, ending := s.unused()
 	switch {

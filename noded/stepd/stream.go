@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// stream is what a task writes on one of its descriptors, on its way to srun. It is read only when the last bytes have been written to the
-// connection: what srun does not take stays in the pipe, and holds up the task that writes, and nobody else.
+// stream carries one output descriptor of a task to srun. It is read only when the previous bytes were written to the connection:
+// output that srun does not take stays in the pipe, and blocks only the task that writes it.
 type stream struct {
 	kind stepwire.Kind
 	rank uint32
@@ -21,7 +21,7 @@ type stream struct {
 	done chan struct{} // closed when its end has been sent
 
 	mu   sync.Mutex
-	last bool // nothing more will be written: what is in the pipe is all
+	last bool // no more will be written: the pipe holds the rest
 }
 
 func newStream(kind stepwire.Kind, rank uint32, file *os.File) *stream {
@@ -36,7 +36,7 @@ func (s *stream) pump(w *wire) {
 	if err != nil {
 		return
 	}
-	for more := false; ; { // more: there probably is something to read
+	for more := false; ; { // more: there is probably something to read
 		if !more {
 			err := raw.Read(func(fd uintptr) bool { return readable(int(fd)) })
 			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -51,14 +51,14 @@ func (s *stream) pump(w *wire) {
 		if err == unix.EAGAIN && !s.finishing() {
 			continue
 		}
-		if err != nil { // its end, or nothing is in the pipe and nothing will be
+		if err != nil { // the end, or the pipe is empty and stays so
 			break
 		}
 	}
 	_ = w.frame(s.kind, s.rank, nil)
 }
 
-// finish has the stream end with what is in the pipe: no process of the step is left, but another may hold the pipe.
+// finish makes the stream end with the contents of the pipe: no process of the step is left, but another may hold the pipe open.
 func (s *stream) finish() {
 	s.mu.Lock()
 	s.last = true
@@ -81,7 +81,7 @@ func (s *stream) ended() bool {
 	}
 }
 
-// settled: the end has been sent, or there is nothing in the pipe although it may be written to.
+// settled reports whether the end was sent, or the pipe is empty although it may still be written to.
 func (s *stream) settled() bool {
 	if s.ended() {
 		return true
@@ -98,7 +98,7 @@ func (s *stream) settled() bool {
 	return empty
 }
 
-// readOnce reads what is there. The end is io.EOF; of a terminal that nobody has open any more it is EIO.
+// readOnce reads the available bytes. The end is io.EOF; on a terminal that no process has open any more it is EIO.
 func readOnce(raw interface{ Control(func(uintptr)) error }, b []byte) (n int, err error) {
 	cerr := raw.Control(func(fd uintptr) {
 		for {
@@ -135,11 +135,11 @@ func polled(fd int, events int16) int16 {
 	}
 }
 
-// maxIn bounds what waits for tasks that do not read their standard input. While there is more, nothing is read from the connection; that
-// the other side closes it is noticed all the same.
+// maxIn bounds the input that waits for tasks which do not read. While there is more, the connection is not read, but its end is
+// still noticed.
 const maxIn = 1 << 20
 
-// input is what tasks are to read.
+// input is the standard input for tasks.
 type input struct {
 	mu    sync.Mutex
 	tasks []*feed
@@ -149,12 +149,12 @@ type input struct {
 // feed is the standard input of one task.
 type feed struct {
 	rank   uint32
-	file   *os.File // nil before it has been opened
+	file   *os.File // nil before it is opened
 	term   bool
 	queue  [][]byte
 	bytes  int
-	closed bool // nothing follows
-	broken bool // the task reads no more
+	closed bool // no more input follows
+	broken bool // the task has stopped reading
 	wake   chan struct{}
 }
 
@@ -164,7 +164,7 @@ func (in *input) add(rank uint32, term bool) *feed {
 	return f
 }
 
-// put takes a frame for a task or for all; no bytes are the end.
+// put queues a frame for a task or for all; an empty one is the end.
 func (in *input) put(rank uint32, b []byte) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -184,7 +184,7 @@ func (in *input) put(rank uint32, b []byte) {
 	}
 }
 
-// full: some task has so much to read that nothing more is taken for any.
+// full reports whether some task has so much queued that no more is accepted for any.
 func (in *input) full() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -196,10 +196,10 @@ func (in *input) full() bool {
 	return false
 }
 
-// end has no task wait for more.
+// end ends the input of all tasks.
 func (in *input) end() { in.put(stepwire.All, nil) }
 
-// stop closes what tasks read from, also where one is being written to.
+// stop closes the input of all tasks, even during a write.
 func (in *input) stop() {
 	in.end()
 	for _, f := range in.tasks {

@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// SLURM_TASK_PID is in a job's environment, and so has to be there when the process is made, before its number is known. It goes
-// in as a row of zeros, first, and is overwritten in the memory of the process that execve has just stopped in.
+// SLURM_TASK_PID is part of a job's environment, which must exist before the process and its pid do. It starts as a row of zeros,
+// in the first variable, and is overwritten in the memory of the process that execve has just stopped in.
 const (
 	taskPID       = "SLURM_TASK_PID="
 	taskPIDDigits = 7 // the kernel's largest pid is 4194304
 )
 
-// withTaskPID does nothing on processors whose stack pointer is not known here, or when the variable is set already.
+// withTaskPID adds the variable, unless it is set already or this processor's stack pointer is unknown.
 func withTaskPID(env []string) []string {
 	if !haveStackPointer || slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, taskPID) }) {
 		return env
@@ -24,8 +24,8 @@ func withTaskPID(env []string) []string {
 	return append([]string{taskPID + strings.Repeat("0", taskPIDDigits)}, env...)
 }
 
-// fillTaskPID finds the first string of the environment from the stack as execve makes it: argc, argv, NULL, envp. It changes
-// nothing unless it finds what withTaskPID put there.
+// fillTaskPID finds the first string of the environment on the stack that execve builds: argc, argv, NULL, envp. It changes
+// nothing unless it finds the variable of withTaskPID.
 func fillTaskPID(pid int) {
 	var regs syscall.PtraceRegs
 	if !haveStackPointer || syscall.PtraceGetRegs(pid, &regs) != nil {

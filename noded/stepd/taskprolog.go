@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// maxTaskProlog bounds what a TaskProlog may say.
+// maxTaskProlog bounds the output of a TaskProlog.
 const maxTaskProlog = 1 << 20
 
-// taskProlog runs one program as the task, with its environment, and obeys what it prints (slurm.conf(5), TaskProlog): "export
-// NAME=value", "unset NAME", "print text"; other lines mean nothing, and its standard error is not shown. A program that fails
+// taskProlog runs one program as the task, with its environment, and obeys its output (slurm.conf(5), TaskProlog): "export
+// NAME=value", "unset NAME", "print text". Other lines are ignored, and its standard error is discarded. A program that fails
 // ends the task with its exit code, as in Slurm 22.05.
 func taskProlog(program string, env []string) ([]string, error) {
 	cmd := exec.Command(program)
@@ -32,7 +32,7 @@ func taskProlog(program string, env []string) ([]string, error) {
 		return env, &prologError{err}
 	}
 	if rerr != nil {
-		return env, fmt.Errorf("cannot read what TaskProlog %s says: %w", program, rerr)
+		return env, fmt.Errorf("cannot read the output of TaskProlog %s: %w", program, rerr)
 	}
 	env, text := obey(said, env)
 	_, _ = os.Stdout.Write(text)
@@ -52,7 +52,7 @@ func exitCode(err error) int {
 	return 1
 }
 
-// obey returns the environment after the lines of said, and what they print.
+// obey returns the environment after the lines of said, and the text that they print.
 func obey(said []byte, env []string) ([]string, []byte) {
 	var text bytes.Buffer
 	for line := range bytes.Lines(said) {

@@ -16,13 +16,13 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// viaTrampoline starts the shim's own binary as the user; it waits on descriptor 3 until the launcher has placed it, then
-// executes the script. For machines that forbid ptrace, for TaskProlog, which runs as the task before it becomes the script, and for
-// programs that need not be near: it is this process, and not the shim, that may then wait in execve for ever.
+// viaTrampoline starts the shim's own binary as the user. It waits on descriptor 3 until the launcher has placed it, then
+// executes the script. It serves machines that forbid ptrace, TaskProlog, which runs as the task before the task becomes the
+// script, and programs that are not near: then this process, and not the shim, may hang in execve.
 //
-// Until it is in all its cgroups nothing of the user's may run in it: a process that it forked would be outside of them. So it has
-// no environment, from which the dynamic loader would take the user's libraries, but reads the job's from descriptor 6; and where
-// that is allowed it is held by ptrace as well, so that no other process of the user's can take hold of it.
+// Until it is in all its cgroups, none of the user's code may run in it: a process that it forks would be outside them. So it has
+// no environment, from which the dynamic loader would take the user's libraries, but reads the job's from descriptor 6. Where
+// possible ptrace holds it as well, so that no other process of the user's can attach to it.
 func (l *launcher) viaTrampoline(t *task, files *stdio, argv []string) (child, error) {
 	p := child{pidfd: -1}
 	env, err := environment(t.b.Env)
@@ -35,9 +35,9 @@ func (l *launcher) viaTrampoline(t *task, files *stdio, argv []string) (child, e
 		return p, fmt.Errorf("cannot open %s: %w", l.exe, err)
 	}
 	defer unix.Close(exe)
-	var pipes [4]int // to it: [0] read by it, [1] written here; from it: [2] read here, [3] written by it
+	var pipes [4]int // to the child: [0] its end, [1] ours; from the child: [2] ours, [3] its end
 	if err := errors.Join(unix.Pipe2(pipes[0:2], unix.O_CLOEXEC), unix.Pipe2(pipes[2:4], unix.O_CLOEXEC)); err != nil {
-		return p, fmt.Errorf("cannot make a pipe: %w", err) // out of descriptors: this shim is done for
+		return p, fmt.Errorf("cannot make a pipe: %w", err) // out of descriptors: this shim is unusable
 	}
 	defer unix.Close(pipes[1])
 	defer unix.Close(pipes[2])
@@ -45,7 +45,7 @@ func (l *launcher) viaTrampoline(t *task, files *stdio, argv []string) (child, e
 	attr.Files = t.withPMI(append(attr.Files, uintptr(pipes[0]), uintptr(pipes[3]), uintptr(exe), uintptr(env)))
 	attr.Env, attr.Sys.Ptrace = []string{}, !l.noTrace
 	args := append([]string{l.exe, "stepd", trampolineArg, strconv.Itoa(len(t.b.TaskProlog))}, t.b.TaskProlog...)
-	p.pid, err = l.forkExec(t, "/proc/self/fd/5", append(args, argv...), attr) // by descriptor: the user may not reach its folder
+	p.pid, err = l.forkExec(t, "/proc/self/fd/5", append(args, argv...), attr) // by descriptor: the user may lack access to its directory
 	unix.Close(pipes[0])
 	unix.Close(pipes[3])
 	switch {
@@ -70,7 +70,7 @@ func (l *launcher) viaTrampoline(t *task, files *stdio, argv []string) (child, e
 	return p, l.releaseTrampoline(t, p.pid, pipes[1], pipes[2])
 }
 
-// environment is a descriptor from which a trampoline reads the job's.
+// environment returns a descriptor from which a trampoline reads the job's environment.
 func environment(env []string) (int, error) {
 	fd, err := unix.MemfdCreate("environment", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -87,7 +87,7 @@ func environment(env []string) (int, error) {
 	return fd, nil
 }
 
-// readEnvironment is the other side of it.
+// readEnvironment is the trampoline's side of environment.
 func readEnvironment(fd int) ([]string, error) {
 	data, err := io.ReadAll(io.NewSectionReader(os.NewFile(uintptr(fd), "environment"), 0, 1<<30))
 	if err != nil || len(data) == 0 {
@@ -96,7 +96,7 @@ func readEnvironment(fd int) ([]string, error) {
 	return strings.Split(string(data), "\x00"), nil
 }
 
-// held puts a process that execve has stopped into its cgroups, and lets it go.
+// held moves a process stopped in execve into its cgroups, and lets it run.
 func (l *launcher) held(t *task, pid int) error {
 	if err := awaitHeld(pid); err != nil {
 		return err
@@ -107,10 +107,10 @@ func (l *launcher) held(t *task, pid int) error {
 	return letGo(pid)
 }
 
-// releaseTrampoline is release for that way.
+// releaseTrampoline is release for a trampoline.
 func (l *launcher) releaseTrampoline(t *task, pid, to, from int) error {
 	var answer [1]byte
-	if n, _ := unix.Read(from, answer[:]); n != 1 { // from here on its runtime leaves RLIMIT_NOFILE alone
+	if n, _ := unix.Read(from, answer[:]); n != 1 { // its runtime leaves RLIMIT_NOFILE alone from here on
 		return &diedError{pid, syscall.WaitStatus(unix.SIGKILL)}
 	}
 	if l.noTrace {
@@ -143,14 +143,14 @@ func (l *launcher) releaseTrampoline(t *task, pid, to, from int) error {
 const (
 	trampolineArg       = "trampoline"
 	trampolineGo        = 1
-	trampolineKeepFiles = 2  // RLIMIT_NOFILE has been set: keep it
-	trampolineEpilog    = 4  // this is TaskEpilog: SLURM_TASK_PID is the first process, which has ended
-	trampolineReceive   = 8  // there is nothing to execute: a file comes in (receive)
+	trampolineKeepFiles = 2  // RLIMIT_NOFILE was set: keep it
+	trampolineEpilog    = 4  // this is TaskEpilog: SLURM_TASK_PID is the ended first process
+	trampolineReceive   = 8  // execute nothing: receive a file (receive)
 	trampolinePMI       = 16 // the program has a descriptor beyond the first three
 )
 
-// trampoline is the other side, the user's process; args are how many programs of TaskProlog there are, those, the script and
-// its arguments.
+// trampoline runs in the user's process; args are the number of TaskProlog programs, these programs, the script and its
+// arguments.
 func trampoline(args []string) int {
 	unix.CloseOnExec(3)
 	unix.CloseOnExec(4)
@@ -167,7 +167,7 @@ func trampoline(args []string) int {
 		return 1 // the shim is gone
 	}
 	if b[0]&trampolineKeepFiles != 0 {
-		// Go's runtime raised the soft limit at its start and would put back on exec what it was then, unless it is told of a new one.
+		// Go's runtime raised the soft limit at startup and restores it on exec, unless the process sets one itself.
 		var lim syscall.Rlimit
 		if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim) == nil {
 			_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim)

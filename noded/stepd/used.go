@@ -10,8 +10,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// ended waits for a child that has ended and leaves it as it is, so that /proc still tells what it read and wrote. 0 = there is none
-// to be had now, or none at all: wait4 says which.
+// ended waits for a child that has ended without reaping it, so that /proc still shows its I/O. It returns 0 if there is none
+// now, or none at all: wait4 tells which.
 func ended(flags int) int {
 	var info unix.Siginfo
 	for {
@@ -26,14 +26,14 @@ func ended(flags int) int {
 	}
 }
 
-// pidOf is si_pid, which stands behind signal, errno and code, and on 64-bit machines a gap.
+// pidOf returns si_pid, which follows signal, errno and code, and on 64-bit machines padding.
 func pidOf(info *unix.Siginfo) int32 {
 	offset := unsafe.Offsetof(info.Code) + unsafe.Sizeof(info.Code)
 	offset = (offset + unsafe.Sizeof(uintptr(0)) - 1) &^ (unsafe.Sizeof(uintptr(0)) - 1)
 	return *(*int32)(unsafe.Add(unsafe.Pointer(info), offset))
 }
 
-// waitNext reaps the next child that ends, and adds what it read and wrote to sum.
+// waitNext reaps the next child that ends, and adds its I/O to sum.
 func waitNext(sum *reaped, ws *syscall.WaitStatus, flags int, ru *syscall.Rusage) (int, error) {
 	pid := ended(flags)
 	if pid <= 0 {
@@ -44,7 +44,7 @@ func waitNext(sum *reaped, ws *syscall.WaitStatus, flags int, ru *syscall.Rusage
 	return wait4(pid, ws, flags, ru)
 }
 
-// used is what the step has used, for its exit record.
+// used returns the step's use of resources, for its exit record.
 func (r *run) used() *pb.StepUsage {
 	return &pb.StepUsage{CpuUsecUser: r.use.userUsec, CpuUsecSystem: r.use.systemUsec, MaxRssKib: r.use.maxRSSKiB, MaxVmKib: r.maxVM,
 		ReadBytes: r.use.readBytes, WriteBytes: r.use.writeBytes, PageFaults: r.use.faults}

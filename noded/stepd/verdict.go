@@ -8,29 +8,29 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// facts are what the verdict on a step is made from.
+// facts are the basis of a step's verdict.
 type facts struct {
-	failed     string // a Verdict of what failed before it ran, or exited when execve was refused; empty when the first process ran
+	failed     string // a Verdict for a failure before the step ran, or exited when execve was refused; empty: the first process ran
 	detail     string
 	holdOnly   bool
 	status     syscall.WaitStatus
 	hasStatus  bool
-	stop       string // reason of the stop that came before the first process ended by itself: "timeout", "cancel", …
-	atOnce     bool   // nothing but SIGKILL: a step of srun that was cancelled
-	onOrder    bool   // the stop was an order, not the shim's own clock
+	stop       string // reason of a stop before the first process ended by itself: "timeout", "cancel", …
+	atOnce     bool   // SIGKILL only: a cancelled srun step
+	onOrder    bool   // the stop was an order, not the shim's own time limit
 	oomKills   uint32
-	memLimited uint64 // MiB, for the words
+	memLimited uint64 // MiB, for the message
 }
 
-// verdict decides in this order: what never ran; what was stopped, whatever it answered to the signal (a script that traps
-// SIGTERM and exits 0 at its time limit has still timed out); what the kernel killed for memory; then the wait status.
+// verdict decides in this order: a step that never ran; one that was stopped, whatever its answer to the signal (a script that
+// traps SIGTERM and exits 0 at its time limit has still timed out); one killed for memory; then the wait status.
 func verdict(f facts) *pb.ExitRecord {
 	r := &pb.ExitRecord{WaitStatus: uint32(f.status), Detail: f.detail, StoppedOnOrder: f.onOrder}
 	if f.onOrder {
 		r.StopReason = f.stop
 	}
 	if f.stop != "" && !f.hasStatus && !f.holdOnly {
-		r.WaitStatus = uint32(syscall.SIGTERM) // it was stopped before it ran: no exit code is its own
+		r.WaitStatus = uint32(syscall.SIGTERM) // stopped before it ran: it has no exit code of its own
 		if f.atOnce {
 			r.WaitStatus = uint32(syscall.SIGKILL)
 		}

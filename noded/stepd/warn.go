@@ -13,10 +13,10 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// A warning (sbatch --signal) can be due the moment a job starts: --signal=B:USR1@60 with a limit of one minute. A batch script has no
-// trap by then, and the signal would end it. Slurm sends such warnings when slurmctld next looks at running jobs, which is up to 30
-// seconds later (PERIODIC_TIMEOUT). Here the warning waits until the batch shell no longer has the default action for it, and no longer
-// than Slurm at its slowest.
+// A warning (sbatch --signal) can be due the moment a job starts: --signal=B:USR1@60 with a limit of one minute. A batch script
+// has no trap by then, and the signal would end it. Slurm sends such warnings when slurmctld next checks running jobs, up to 30
+// seconds later (PERIODIC_TIMEOUT). Here the warning waits until the batch shell has changed the signal's default action, at most
+// as long as in Slurm's worst case.
 const (
 	warnGrace = 30 * time.Second
 	warnAgain = 100 * time.Millisecond
@@ -26,7 +26,7 @@ func (r *run) warnDue() bool {
 	return r.b.WarnSignal != 0 && !r.warned && r.phase == pb.StepPhase_STEP_RUNNING
 }
 
-// warnTime is when the warning is sent, or when to look again whether it can be.
+// warnTime returns when to send the warning, or when to check again whether it can be sent.
 func (r *run) warnTime(now time.Time) time.Time {
 	at := now.Add(time.Duration(r.limit.at() - clock.Boot() - int64(r.b.WarnSeconds)*int64(time.Second)))
 	if at.Before(r.warnAt) {
@@ -35,7 +35,7 @@ func (r *run) warnTime(now time.Time) time.Time {
 	return at
 }
 
-// warn sends the warning that is due, unless the batch shell is not ready for it.
+// warn sends a warning that is due, unless the batch shell is not ready for it.
 func (r *run) warn(now time.Time) {
 	target := uint32(targetSteps)
 	if r.b.WarnBatch {
@@ -49,8 +49,8 @@ func (r *run) warn(now time.Time) {
 	r.deliver(&pb.Signal{Signal: r.b.WarnSignal, Target: target})
 }
 
-// byDefault tells whether a signal has its default action in a process: it is neither caught nor ignored nor blocked, and could be. Where
-// the kernel does not tell, it is not.
+// byDefault reports whether a signal has its default action in a process: it could be caught, ignored or blocked, but is not.
+// False if the kernel does not tell.
 func byDefault(pid int, sig unix.Signal) bool {
 	if sig == unix.SIGKILL || sig == unix.SIGSTOP || sig < 1 || sig > 64 {
 		return false

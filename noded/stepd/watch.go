@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// watcher is a connection to an sattach, which is told what srun is told from then on. It holds nobody up: one that does not keep up is
-// left.
+// watcher is a connection to an sattach, which receives what srun receives from then on. It never blocks a task: one that does
+// not keep up is dropped.
 type watcher struct {
 	conn *tls.Conn
 	todo chan []byte
@@ -23,10 +23,10 @@ type watcher struct {
 // Bounds of watchers.
 const (
 	maxWatchers = 16
-	maxBehind   = 64 // frames that wait for one
+	maxBehind   = 64 // queued frames
 )
 
-// tell has a frame sent.
+// tell queues a frame.
 func (w *watcher) tell(frame []byte) {
 	select {
 	case w.todo <- frame:
@@ -62,7 +62,7 @@ func (w *watcher) send(over <-chan struct{}) {
 	}
 }
 
-// watch connects to those that have not been connected to.
+// watch connects to new watchers.
 func (c *crew) watch(list []*pb.StepWatcher) {
 	if c.wire == nil {
 		c.early = list
@@ -96,7 +96,7 @@ func (c *crew) watch(list []*pb.StepWatcher) {
 	}
 }
 
-// listenTo passes on what an sattach says: input and signals.
+// listenTo passes on the input and signals of an sattach.
 func (c *crew) listenTo(w *wire) {
 	for {
 		h, err := stepwire.ReadHeader(w.conn)
@@ -109,7 +109,7 @@ func (c *crew) listenTo(w *wire) {
 		}
 		switch h.Kind {
 		case stepwire.In:
-			if len(b) > 0 { // its end is not that of srun's
+			if len(b) > 0 { // an sattach does not end srun's input
 				c.in.put(h.Task, b)
 			}
 			if !c.room(w) {

@@ -19,34 +19,35 @@ import (
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
 
-// How long a node tries to reach srun, and how it takes turns with the addresses.
+// Timing of a node's attempts to reach srun at several addresses.
 const (
 	reachFor  = 20 * time.Second
-	nextAfter = 300 * time.Millisecond // the next address is tried beside those before it
+	nextAfter = 300 * time.Millisecond // the next address is tried beside the earlier ones
 	againIn   = time.Second            // all are tried again
-	refusals  = 3                      // so often: nobody listens there any more
-	// workWithin is for srun, which waits for all nodes of the step before it says what to execute, and gives up before this.
+	refusals  = 3                      // after so many refusals nobody listens any more
+	// workWithin bounds the wait for srun's message. srun waits for all nodes of the step before it sends it, and gives up sooner
+	// than this.
 	workWithin = 2 * time.Minute
 )
 
-// wire is the connection to srun. Reading is one goroutine's; writing takes turns. Nothing that decides about the step ever waits for it.
+// wire is the connection to srun. One goroutine reads it; writers take turns. No decision about the step ever waits for it.
 type wire struct {
 	conn *tls.Conn
 
 	out *batch // below conn
 
-	waiting atomic.Int32 // who would like to have mu
+	waiting atomic.Int32 // how many wait for mu
 	mu      sync.Mutex
-	buf     []byte // of all that is written: a pipe is read when it is its turn
-	held    int    // bytes of buf that have not been sent
-	dead    bool   // what is written is lost
-	// watchers are told the same.
+	buf     []byte // for all output: a pipe is read when it is its turn
+	held    int    // unsent bytes of buf
+	dead    bool   // output is discarded
+	// watchers receive a copy.
 	watchers []*watcher
-	pmi      *wire // the second connection of a node whose tasks meet those of others
+	pmi      *wire // the second connection, to meet the tasks of other nodes
 }
 
-// reach connects to the first of the addresses that answers with the step's certificate, and reads what is to be done; twice,
-// where the tasks are to meet those of other nodes.
+// reach connects to the first address that answers with the step's certificate, and reads StepWork. With meets it makes a second
+// connection, for tasks that exchange data with other nodes.
 func reach(ctx context.Context, t *pb.StepTasks, hello *pb.StepHello, meets bool, within time.Duration) (*wire, *pb.StepWork, error) {
 	given := ctx
 	ctx, cancel := context.WithTimeout(ctx, within)
@@ -56,7 +57,7 @@ func reach(ctx context.Context, t *pb.StepTasks, hello *pb.StepHello, meets bool
 		return nil, nil, err
 	}
 	if len(t.Addresses) == 0 {
-		return nil, nil, errors.New("it is not known where srun listens")
+		return nil, nil, errors.New("srun's address is unknown")
 	}
 	var conn *tls.Conn
 	for try := 1; ; try++ {
@@ -85,7 +86,7 @@ func reach(ctx context.Context, t *pb.StepTasks, hello *pb.StepHello, meets bool
 	}
 	if err != nil {
 		w.cut()
-		return nil, nil, fmt.Errorf("cannot learn from srun at %s what to execute: %w", conn.RemoteAddr(), err)
+		return nil, nil, fmt.Errorf("cannot read from srun at %s what to execute: %w", conn.RemoteAddr(), err)
 	}
 	_ = conn.SetDeadline(time.Time{})
 	return w, work, nil
@@ -98,7 +99,7 @@ func newWire(conn *tls.Conn) *wire {
 
 const (
 	frameBytes = stepwire.HeaderLen + stepwire.MaxPayload
-	// readBytes is what is read of a pipe at a time: with the header in front it fills records of TLS.
+	// readBytes is the size of a read from a pipe: with its header it fills TLS records.
 	readBytes = stepwire.MaxPayload - stepwire.HeaderLen
 )
 
@@ -124,7 +125,7 @@ func onlyRefused(err error) bool {
 	return true
 }
 
-// anyOf tries the addresses in their order, each a little after the one before.
+// anyOf tries the addresses in order, each a little after the one before.
 func anyOf(ctx context.Context, addresses []string, conf *tls.Config) (*tls.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -184,7 +185,7 @@ func dial(ctx context.Context, address string, conf *tls.Config) (*tls.Conn, err
 	return conn, nil
 }
 
-// greet says who this is, and reads StepWork.
+// greet sends this node's hello, and reads StepWork.
 func (w *wire) greet(hello *pb.StepHello) (*pb.StepWork, error) {
 	if err := w.message(stepwire.Hello, hello); err != nil {
 		return nil, err
@@ -199,7 +200,7 @@ func (w *wire) greet(hello *pb.StepHello) (*pb.StepWork, error) {
 		case err != nil:
 			return nil, err
 		case h.Kind != stepwire.Work:
-			return nil, fmt.Errorf("it says %d first", h.Kind)
+			return nil, fmt.Errorf("its first message is of kind %d", h.Kind)
 		case len(raw)+int(h.Len) > stepwire.MaxWork:
 			return nil, fmt.Errorf("it is more than %d bytes", stepwire.MaxWork)
 		}
@@ -218,7 +219,7 @@ func (w *wire) greet(hello *pb.StepHello) (*pb.StepWork, error) {
 	return work, nil
 }
 
-// read reads what follows a header.
+// read reads the payload after a header.
 func (w *wire) read(h stepwire.Header) ([]byte, error) {
 	b := make([]byte, h.Len)
 	for got := 0; got < len(b); {
@@ -230,7 +231,7 @@ func (w *wire) read(h stepwire.Header) ([]byte, error) {
 	return b, nil
 }
 
-// message sends a frame that concerns all tasks. The error says that the connection has ended, now or before.
+// message sends a frame for all tasks. An error means that the connection has ended, now or before.
 func (w *wire) message(kind stepwire.Kind, m proto.Message) error {
 	raw, err := proto.Marshal(m)
 	if err != nil || len(raw) > stepwire.MaxPayload {
@@ -253,7 +254,7 @@ func (w *wire) lock() {
 	w.waiting.Add(-1)
 }
 
-// unlock sends what is held, unless somebody waits who will, and there is room for what that adds.
+// unlock sends the held bytes, unless another writer waits, who will, and there is room for that one's frame.
 func (w *wire) unlock() error {
 	defer w.mu.Unlock()
 	if w.held > 0 && (w.waiting.Load() == 0 || len(w.buf)-w.held < frameBytes) {
@@ -265,14 +266,14 @@ func (w *wire) unlock() error {
 	return nil
 }
 
-// settle sends what is held, whoever waits: the connection is about to be closed.
+// settle sends the held bytes, whoever waits: the connection is about to be closed.
 func (w *wire) settle() {
 	w.lock()
 	w.flush()
 	_ = w.unlock()
 }
 
-// flush sends what is held, in one call to the kernel. The caller holds mu.
+// flush sends the held bytes in one system call. The caller holds mu.
 func (w *wire) flush() {
 	b := w.buf[:w.held]
 	w.held = 0
@@ -286,7 +287,7 @@ func (w *wire) flush() {
 	}
 }
 
-// payload is where that of the next frame has to be. The caller holds mu.
+// payload returns the place for the next frame's payload. The caller holds mu.
 func (w *wire) payload() []byte { return w.buf[w.held+stepwire.HeaderLen:][:stepwire.MaxPayload] }
 
 // put makes a frame of the first n bytes of payload. The caller holds mu.
@@ -299,18 +300,18 @@ func (w *wire) put(kind stepwire.Kind, task uint32, n int) {
 	w.held += len(frame)
 }
 
-// pass reads once from a pipe, and sends what there was. It reads also when nobody is there to hear it.
+// pass reads once from a pipe, and sends the result. It reads even if nobody receives it.
 func (w *wire) pass(kind stepwire.Kind, task uint32, read func([]byte) (int, error)) error {
 	w.lock()
 	n, err := read(w.payload()[:readBytes])
 	if n > 0 {
 		w.put(kind, task, n)
 	}
-	_ = w.unlock() // that the connection has ended, the reader sees
+	_ = w.unlock() // the reader notices the end of the connection
 	return err
 }
 
-// batch is what is below TLS: it puts the records of one write into one call to the kernel.
+// batch is the layer below TLS: it sends the records of one write in one system call.
 type batch struct {
 	net.Conn
 	mu      sync.Mutex
@@ -318,7 +319,7 @@ type batch struct {
 	buf     []byte
 }
 
-// Write sends at once, unless it is held.
+// Write sends at once, unless writes are held.
 func (b *batch) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -335,7 +336,7 @@ func (b *batch) hold() {
 	b.mu.Unlock()
 }
 
-// flush sends what has been held.
+// flush sends what was held.
 func (b *batch) flush() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -353,14 +354,14 @@ func (w *wire) cut() {
 	}
 }
 
-// lose has all that is written from now on be lost.
+// lose makes all later output be discarded.
 func (w *wire) lose() {
 	w.lock()
 	w.dead = true
 	_ = w.unlock()
 }
 
-// gone asks the kernel whether the other side has closed the connection, for when nobody reads from it.
+// gone asks the kernel whether srun has closed the connection, for use while nobody reads it.
 func (w *wire) gone() bool {
 	c, ok := w.out.Conn.(syscall.Conn)
 	if !ok {

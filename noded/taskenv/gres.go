@@ -10,12 +10,12 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Gres is what the environment of a job takes from the node's devices.
+// Gres holds the node's devices for the environment of a job.
 type Gres struct {
 	Devices []*pb.Device
 	Conf    []*pb.GresConf // for their Flags
-	// Closed: a job can open its own devices only, so that a GPU library counts them from 0 (slurm.conf(5), "ConstrainDevices").
-	// Else it sees all, and needs the numbers that they have on the node.
+	// Closed: a job can only open its own devices, so a GPU library counts them from 0 (slurm.conf(5), "ConstrainDevices").
+	// Otherwise it sees all of them, and needs their numbers on the node.
 	Closed bool
 	UUIDs  bool // CUDA_VISIBLE_DEVICES names UUIDs
 }
@@ -23,14 +23,14 @@ type Gres struct {
 // gpu is one GPU, or MIG instance, of a job.
 type gpu struct {
 	has    *pb.GresDevice
-	device *pb.Device // nil when the node does not know it
+	device *pb.Device // nil if the node does not know it
 }
 
 func (g gpu) id() string { return cmp.Or(g.device.GetId(), g.has.GetId()) }
 
 func (g gpu) isMIG() bool { return strings.HasPrefix(g.id(), "MIG-") }
 
-// kind is gpu, or how the GPU is shared: shard, mps.
+// kind is gpu, or the kind of share: shard, mps.
 func (g gpu) kind() string {
 	switch {
 	case g.has.GetName() != "gpu":
@@ -41,7 +41,7 @@ func (g gpu) kind() string {
 	return "gpu"
 }
 
-// here gives the devices of a job on this node.
+// here returns the devices of a job on this node.
 func here(l *pb.LaunchSpec) (all []*pb.GresDevice) {
 	for _, a := range l.GetAlloc() {
 		if a.GetNode() == l.GetNode() {
@@ -51,7 +51,7 @@ func here(l *pb.LaunchSpec) (all []*pb.GresDevice) {
 	return all
 }
 
-// gpusOf gives a job's GPUs in the order of their indexes.
+// gpusOf returns a job's GPUs in the order of their indexes.
 func gpusOf(has []*pb.GresDevice, devices []*pb.Device) (gpus []gpu) {
 	for _, h := range has {
 		if h.GetCount() > 0 || h.GetName() != "gpu" && h.GetName() != "shard" && h.GetName() != "mps" {
@@ -67,7 +67,7 @@ func gpusOf(has []*pb.GresDevice, devices []*pb.Device) (gpus []gpu) {
 	return gpus
 }
 
-// gresAsked: what was asked of GPUs, for srun to take up (sbatch(1), "Output environment variables").
+// gresAsked sets the variables about requested GPUs, for srun (sbatch(1), "Output environment variables").
 func (v *vars) gresAsked(spec *pb.JobSpec) {
 	v.setIf("SLURM_GPUS", gpuCount(spec.GetTresPerJob()))
 	v.setIf("SLURM_CPUS_PER_GPU", gpuCount(spec.GetCpusPerTres()))
@@ -77,7 +77,7 @@ func (v *vars) gresAsked(spec *pb.JobSpec) {
 	v.setIf("SLURM_GPU_FREQ", ofGPUs(spec.GetTresFreq()))
 }
 
-// gpuCount is what a request says of GPUs, "2" or "a100:2"; empty when it says nothing.
+// gpuCount returns a request's GPUs, "2" or "a100:2"; empty if it names none.
 func gpuCount(tres string) string {
 	for _, part := range strings.Split(tres, ",") {
 		if n, ok := strings.CutPrefix(part, "gres/gpu:"); ok {
@@ -87,7 +87,7 @@ func gpuCount(tres string) string {
 	return ""
 }
 
-// ofGPUs is the value of --gpu-bind or --gpu-freq, whose commas are part of it.
+// ofGPUs returns the value of --gpu-bind or --gpu-freq, whose commas are part of it.
 func ofGPUs(tres string) string {
 	value, ok := strings.CutPrefix(tres, "gres/gpu:")
 	if !ok {
@@ -96,7 +96,7 @@ func ofGPUs(tres string) string {
 	return value
 }
 
-// gres: the devices of this node that are the job's.
+// gres sets the variables about the job's devices on this node.
 func (v *vars) gres(l *pb.LaunchSpec, g Gres) {
 	has := here(l)
 	gpus := gpusOf(has, g.Devices)
@@ -109,7 +109,7 @@ func (v *vars) gres(l *pb.LaunchSpec, g Gres) {
 	v.others(has, g)
 }
 
-// gresOfHook: prolog and epilog see every device of the node, so the numbers are the node's.
+// gresOfHook is gres for prolog and epilog: they see every device of the node, so the numbers are the node's.
 func (v *vars) gresOfHook(l *pb.LaunchSpec, g Gres) {
 	g.Closed, g.UUIDs = false, false
 	if gpus := gpusOf(here(l), g.Devices); len(gpus) > 0 {
@@ -118,7 +118,7 @@ func (v *vars) gresOfHook(l *pb.LaunchSpec, g Gres) {
 	}
 }
 
-// gpus are Slurm's own variables.
+// gpus sets Slurm's own variables.
 func (v *vars) gpus(gpus []gpu) {
 	whole, index := uint64(0), []string(nil)
 	var shards, mps, of uint64
@@ -143,7 +143,7 @@ func (v *vars) gpus(gpus []gpu) {
 	}
 }
 
-// visible tells the libraries of the makers which GPUs to use.
+// visible sets the variables that tell the vendors' libraries which GPUs to use.
 func (v *vars) visible(gpus []gpu, g Gres) { v.visibleOf(gpus, gpus, g) }
 
 // visibleOf is visible for some of the GPUs that can be opened.
@@ -151,7 +151,7 @@ func (v *vars) visibleOf(some, gpus []gpu, g Gres) {
 	var numbers, names []string
 	byName := g.UUIDs
 	for _, x := range gpus {
-		byName = byName || x.isMIG() // CUDA knows instances by UUID alone
+		byName = byName || x.isMIG() // CUDA identifies instances by UUID alone
 	}
 	seen := map[string]uint64{}
 	for _, x := range gpus {
@@ -193,11 +193,11 @@ func (v *vars) visibleOf(some, gpus []gpu, g Gres) {
 	}
 }
 
-// key tells one GPU from another.
+// key distinguishes GPUs.
 func (g gpu) key() string { return cmp.Or(g.id(), strconv.FormatUint(uint64(g.has.GetIndex()), 10)) }
 
-// noGPU hides the node's GPUs from a job that was given none, whatever its submitter had set. Slurm leaves that to the device
-// controller; a library then fails to open what it finds, in words that help nobody.
+// noGPU hides the node's GPUs from a job without any, whatever its submitter has set. Slurm leaves that to the device controller;
+// libraries then fail to open the GPUs that they find, with unhelpful errors.
 func (v *vars) noGPU(g Gres) {
 	var all []gpu
 	for _, d := range g.Devices {
@@ -217,11 +217,11 @@ func (v *vars) noGPU(g Gres) {
 	}
 }
 
-// makers are the kinds of variables that are set (gres.conf(5), Flags).
+// makers are the kinds of variables to set (gres.conf(5), Flags).
 type makers struct{ nvidia, amd, intel, opencl bool }
 
-// makersOf joins those of all GPUs: a flag of the line that declares a GPU, else of any line about GPUs of its type, else what is
-// found out. NVML's GPUs are NVIDIA's, and a ROCR_VISIBLE_DEVICES beside CUDA_VISIBLE_DEVICES stops some programs.
+// makersOf combines the kinds of all GPUs: a flag of the line that declares a GPU, else of any line about GPUs of its type, else
+// the detected vendor. NVML's GPUs are NVIDIA's, and a ROCR_VISIBLE_DEVICES beside CUDA_VISIBLE_DEVICES stops some programs.
 func makersOf(gpus []gpu, g Gres) (m makers) {
 	for _, x := range gpus {
 		flags := flagsOf(x, g.Conf)
@@ -264,7 +264,7 @@ func flagsOf(x gpu, conf []*pb.GresConf) (flags []string) {
 	return flags
 }
 
-// others: devices that are no GPUs, for which Slurm has no variables: SLUICE_GRES_FPGA=0,2 and
+// others sets variables for devices that are not GPUs, for which Slurm has none: SLUICE_GRES_FPGA=0,2 and
 // SLUICE_GRES_FPGA_FILES=/dev/fpga0,/dev/fpga2.
 func (v *vars) others(has []*pb.GresDevice, g Gres) {
 	index, files := map[string][]string{}, map[string][]string{}
@@ -288,7 +288,7 @@ func (v *vars) others(has []*pb.GresDevice, g Gres) {
 	}
 }
 
-// variable makes a part of a variable's name of a resource's.
+// variable converts a resource's name for use in a variable's name.
 func variable(name string) string {
 	return strings.Map(func(c rune) rune {
 		switch {

@@ -15,8 +15,8 @@ const (
 
 const safePath = program.Path
 
-// Hook gives the environment of a prolog or epilog, built from nothing: no variable of the user's or of the daemon's own reaches
-// a script that runs as root, and no name in it is chosen by a user. The variables are those of Slurm's Prolog and Epilog Guide.
+// Hook returns the environment of a prolog or epilog, built from scratch: no variable of the user or of the daemon reaches a
+// script that runs as root, and no user chooses a variable's name. The variables are those of Slurm's Prolog and Epilog Guide.
 // exit is the end of the job, for an epilog, or nil.
 func Hook(context string, l *pb.LaunchSpec, exit *pb.ExitRecord, cluster string, d Daemon) []string {
 	v, spec := &vars{}, l.GetSpec()
@@ -43,8 +43,8 @@ func Hook(context string, l *pb.LaunchSpec, exit *pb.ExitRecord, cluster string,
 	return v.list
 }
 
-// Check gives the environment of a program that belongs to no job: HealthCheckProgram. What it does about a fault it does with scontrol,
-// which finds the controller by these.
+// Check returns the environment of a program that belongs to no job, HealthCheckProgram. It acts on faults with scontrol, which
+// finds the controller through these variables.
 func Check(cluster string, d Daemon) []string {
 	v := &vars{}
 	v.set("PATH", safePath)
@@ -55,7 +55,7 @@ func Check(cluster string, d Daemon) []string {
 	return v.list
 }
 
-// Unkillable gives the environment of UnkillableStepProgram (slurm.conf(5), UNKILLABLE STEP PROGRAM SCRIPT).
+// Unkillable returns the environment of UnkillableStepProgram (slurm.conf(5), UNKILLABLE STEP PROGRAM SCRIPT).
 func Unkillable(job, step uint32, cluster string, d Daemon) []string {
 	v := &vars{list: Check(cluster, d)}
 	v.num("SLURM_JOB_ID", uint64(job))

@@ -2,7 +2,7 @@ package taskenv
 
 import "strings"
 
-// managed are the variables that only Sluice gives to a job: those of an outer job must not be taken for its own.
+// managed are the variables that only Sluice sets: a job must not inherit those of an outer job.
 var managed = names(`
 	SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_COUNT SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_MAX SLURM_ARRAY_TASK_MIN SLURM_ARRAY_TASK_STEP
 	SLURM_CLUSTER_NAME SLURM_CONTAINER SLURM_CPUS_ON_NODE SLURM_CPUS_PER_GPU SLURM_CPUS_PER_TASK SLURM_DISTRIBUTION SLURM_DIST_PLANESIZE
@@ -26,8 +26,8 @@ func names(s string) map[string]bool {
 	return m
 }
 
-// merge gives the user's variables, less the managed ones and those that ours replaces, then ours. Of a name that comes twice
-// the first counts, as it does for getenv(3). defaults are for names that neither has.
+// merge returns the user's variables, without managed ones and those that ours replaces, followed by ours. Of duplicate names the
+// first counts, as for getenv(3). defaults are for names that neither has.
 func merge(user []string, ours *vars, defaults ...string) []string {
 	seen := make(map[string]bool, len(user)+len(ours.list))
 	for _, kv := range ours.list {

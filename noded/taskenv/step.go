@@ -8,8 +8,8 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Step gives what the environment of every task of a step on this node has of the node, whatever srun has said: it lies over what srun
-// exports. Which variables there are was recorded from Slurm 22.05 (testdata).
+// Step returns the node's part of the environment of every task of a step; it replaces variables of the same name that srun
+// exports. The set of variables was recorded from Slurm 22.05 (testdata).
 func Step(l *pb.LaunchSpec, here *pb.StepNode, index uint32, cluster string, d Daemon) []string {
 	v, s, spec := &vars{}, l.GetStep(), l.GetSpec()
 	v.setIf("SLURM_CONF", d.Conf)
@@ -39,7 +39,7 @@ func Step(l *pb.LaunchSpec, here *pb.StepNode, index uint32, cluster string, d D
 	return v.list
 }
 
-// numbers: which step it is, and how large.
+// numbers sets the step's identity and size.
 func (v *vars) numbers(s *pb.StepRecord) {
 	var tasks []uint32
 	for _, n := range s.GetNodes() {
@@ -64,7 +64,7 @@ func (v *vars) numbers(s *pb.StepRecord) {
 	}
 }
 
-// stepGres: the devices of this node that are the step's.
+// stepGres sets the variables about the step's devices on this node.
 func (v *vars) stepGres(here *pb.StepNode, g Gres) {
 	gpus := gpusOf(here.GetDevices(), g.Devices)
 	if len(gpus) == 0 {
@@ -84,7 +84,7 @@ func (v *vars) stepGres(here *pb.StepNode, g Gres) {
 	v.others(here.GetDevices(), g)
 }
 
-// Task gives what the environment of one task has beside.
+// Task returns the variables of one task.
 func Task(_ *pb.LaunchSpec, here *pb.StepNode, local int, _ Daemon) []string {
 	v := &vars{}
 	v.num("SLURM_PROCID", uint64(here.GetTasks()[local]))
@@ -92,8 +92,8 @@ func Task(_ *pb.LaunchSpec, here *pb.StepNode, local int, _ Daemon) []string {
 	return v.list
 }
 
-// TaskGPUs gives the variables by which a task sees only some of its step's GPUs: those with these positions, the first where there are no
-// such, as in Slurm.
+// TaskGPUs returns the variables by which a task sees only some of its step's GPUs: those at these positions, or the first if
+// there are no such, as in Slurm.
 func TaskGPUs(here *pb.StepNode, g Gres, positions []int) []string {
 	gpus := gpusOf(here.GetDevices(), g.Devices)
 	var own []gpu

@@ -1,11 +1,11 @@
-// Package taskenv makes environments: that of a batch job from the user's exports and the job's allocation, and that of
-// prolog and epilog from nothing.
+// Package taskenv builds environments: that of a batch job from the user's exports and the job's allocation, and that of prolog
+// and epilog from scratch.
 //
-// Which variables a batch job gets, and when, was recorded from Slurm 22.05 (testdata) and taken from sbatch(1), "Output
+// The variables of a batch job, and their conditions, were recorded from Slurm 22.05 (testdata) and taken from sbatch(1), "Output
 // environment variables"; start and end time are newer (25.x). Two differences are intended:
 //
-//   - A variable that this package manages never leaks in from outside. In Slurm a job submitted from inside an array
-//     task that is no array task itself inherits SLURM_ARRAY_TASK_ID; here it has none.
+//   - A variable that this package manages never leaks in from outside. In Slurm a job that is submitted from inside an
+//     array task, without being one itself, inherits SLURM_ARRAY_TASK_ID; here it does not.
 //   - SLURM_NODE_ALIASES and SLURM_WORKING_CLUSTER, which describe Slurm's own wire protocol, do not exist.
 package taskenv
 
@@ -17,7 +17,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Daemon is what a job's environment takes from the node daemon's own.
+// Daemon is the node daemon's part of a job's environment.
 type Daemon struct {
 	Node   string // this node's name
 	Conf   string // SLURM_CONF, passed on when not empty
@@ -25,7 +25,7 @@ type Daemon struct {
 	Gres   Gres
 }
 
-// Batch gives the environment of the batch script of l: the user's variables, in their order, then ours.
+// Batch returns the environment of the batch script of l: the user's variables, in their order, then ours.
 func Batch(l *pb.LaunchSpec, cluster string, d Daemon) []string {
 	ours := &vars{}
 	ours.identity(l, cluster, d)
@@ -35,11 +35,11 @@ func Batch(l *pb.LaunchSpec, cluster string, d Daemon) []string {
 	ours.gresAsked(l.GetSpec())
 	ours.gres(l, d.Gres)
 	ours.task(l, d)
-	// The client knows best where sbatch was called: that need not be the working folder (--chdir).
+	// The client knows where sbatch was called, which may differ from the working directory (--chdir).
 	return merge(l.GetEnv(), ours, "TMPDIR=/tmp", "SLURM_PRIO_PROCESS=0", "SLURM_SUBMIT_DIR="+l.GetSpec().GetWorkDir())
 }
 
-// maxVariable bounds the value of a variable: Linux takes 128 KiB with its name (MAX_ARG_STRLEN).
+// maxVariable bounds the value of a variable: Linux allows 128 KiB including its name (MAX_ARG_STRLEN).
 const maxVariable = 128<<10 - 64
 
 // vars is a list of variables in the order in which they were set.
@@ -61,7 +61,7 @@ func (v *vars) numIf(name string, n uint64) {
 	}
 }
 
-// identity: which job this is, and whose.
+// identity sets the job's identity and owner.
 func (v *vars) identity(l *pb.LaunchSpec, cluster string, d Daemon) {
 	spec, id := l.GetSpec(), uint64(l.GetKey().GetJobId())
 	v.setIf("SLURM_CONF", d.Conf)
@@ -84,7 +84,7 @@ func (v *vars) identity(l *pb.LaunchSpec, cluster string, d Daemon) {
 	v.seconds("SLURM_JOB_START_TIME", l.GetStartNs())
 	v.seconds("SLURM_JOB_END_TIME", l.GetEndNs())
 	v.setIf("SLURM_SUBMIT_HOST", spec.GetAllocNode())
-	if !strings.EqualFold(spec.GetExportEnv(), "ALL") { // the default, of which nothing is said
+	if !strings.EqualFold(spec.GetExportEnv(), "ALL") { // not set for the default
 		v.setIf("SLURM_EXPORT_ENV", spec.GetExportEnv())
 	}
 }
@@ -95,7 +95,7 @@ func (v *vars) seconds(name string, ns int64) {
 	}
 }
 
-// request: options that were given, for srun to take up inside the job.
+// request sets the variables of given options, which srun uses inside the job.
 func (v *vars) request(spec *pb.JobSpec, l *pb.LaunchSpec) {
 	if spec.GetNumTasks() > 0 || spec.GetNtasksPerNode() > 0 || spec.GetTresPerTask() != "" {
 		v.num("SLURM_NTASKS", uint64(l.GetNumTasks()))
@@ -125,8 +125,8 @@ func (v *vars) request(spec *pb.JobSpec, l *pb.LaunchSpec) {
 	}
 }
 
-// allocation: what the job was given. Where it did not say how many tasks it has, as many are told as its CPUs have room for, as
-// Slurm does: mpirun starts so many.
+// allocation sets the variables of the job's allocation. If the number of tasks was not given, it is what its CPUs have room for,
+// as in Slurm: mpirun starts that many.
 func (v *vars) allocation(l *pb.LaunchSpec) {
 	cpus, tasks := make([]uint32, 0, len(l.GetAlloc())), make([]uint32, 0, len(l.GetAlloc()))
 	said := l.GetSpec().GetNumTasks() > 0 || l.GetSpec().GetNtasksPerNode() > 0
@@ -145,7 +145,7 @@ func (v *vars) allocation(l *pb.LaunchSpec) {
 	v.num("SLURM_JOB_NUM_NODES", uint64(len(cpus)))
 	v.num("SLURM_NNODES", uint64(len(cpus)))
 	v.set("SLURM_JOB_CPUS_PER_NODE", Repeat(cpus))
-	if l.GetSpec().GetDistribution() != "arbitrary" { // srun lays those out by the order of the nodes, and sbatch of Slurm tells nothing
+	if l.GetSpec().GetDistribution() != "arbitrary" { // srun lays those out by the order of nodes, and Slurm's sbatch sets nothing
 		v.set("SLURM_TASKS_PER_NODE", Repeat(tasks))
 	}
 }
@@ -162,7 +162,7 @@ func (v *vars) array(l *pb.LaunchSpec) {
 	v.num("SLURM_ARRAY_TASK_STEP", uint64(max(1, l.GetArrayTaskStep())))
 }
 
-// task: the batch script as the first task of the first node.
+// task describes the batch script as the first task of the first node.
 func (v *vars) task(l *pb.LaunchSpec, d Daemon) {
 	v.set("SLURMD_NODENAME", d.Node)
 	v.num("SLURM_NODEID", uint64(l.GetNodeIndex()))
@@ -176,7 +176,8 @@ func (v *vars) task(l *pb.LaunchSpec, d Daemon) {
 	v.set("ENVIRONMENT", "BATCH")
 }
 
-// topology is the node's name behind those of the switches above it (sbatch(1), SLURM_TOPOLOGY_ADDR), with slashes between them.
+// topology returns the node's topology address, its name after those of the switches above it (sbatch(1), SLURM_TOPOLOGY_ADDR),
+// else its name.
 func topology(l *pb.LaunchSpec, node string) string {
 	for _, a := range l.GetAlloc() {
 		if a.GetNode() == node && a.GetTopology() != "" {
@@ -186,7 +187,7 @@ func topology(l *pb.LaunchSpec, node string) string {
 	return node
 }
 
-// Repeat writes figures per node as Slurm does: 2,2,2,1 is "2(x3),1".
+// Repeat formats figures per node as Slurm does: 2,2,2,1 is "2(x3),1".
 func Repeat(n []uint32) string {
 	var b strings.Builder
 	for i := 0; i < len(n); {

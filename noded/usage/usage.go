@@ -1,9 +1,8 @@
 // Package usage reads the resource use of processes from /proc: for sstat while a step runs, and for accounting.
 //
-// Figures are those of Slurm's jobacct_gather/linux: resident and virtual memory of all processes together, where shared
-// pages count in each; bytes read and written as read(2) and write(2) count them; major page faults. The use of a
-// process counts for its parent once it has been waited for, so the sum over living processes misses only those that
-// nobody waited for.
+// The figures are those of Slurm's jobacct_gather/linux: resident and virtual memory of all processes together, where shared
+// pages count in each; bytes read and written as read(2) and write(2) count them; major page faults. The use of a process counts
+// for its parent once it has been waited for, so the sum over living processes only misses those that nobody waited for.
 package usage
 
 import (
@@ -16,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Total is what processes use together.
+// Total is the combined use of processes.
 type Total struct {
 	RSSKiB, VMKiB         uint64
 	UserUsec, SystemUsec  uint64
@@ -28,14 +27,14 @@ type Total struct {
 // maxPIDs bounds the list of a step's processes.
 const maxPIDs = 100
 
-// Table is the processes of this machine at a moment, by parent.
+// Table is a snapshot of this machine's processes, by parent.
 type Table struct {
 	proc     string
 	children map[int][]process
 	all      map[int]process
 }
 
-// process is what /proc/<pid>/stat says.
+// process holds fields of /proc/<pid>/stat.
 type process struct {
 	pid, parent int
 	total       Total
@@ -44,7 +43,7 @@ type process struct {
 // ticks is the unit of times in /proc/<pid>/stat: USER_HZ, which is 100 on every Linux that Go runs on.
 const ticks = 100
 
-// Read looks at all processes: one small file each.
+// Read reads one small file of each process.
 func Read() *Table { return read("/proc") }
 
 func read(proc string) *Table {
@@ -73,15 +72,15 @@ func read(proc string) *Table {
 	return t
 }
 
-// Parent is the parent of a process, 0 when it is gone.
+// Parent returns the parent of a process, 0 if it is gone.
 func (t *Table) Parent(pid int) int { return t.all[pid].parent }
 
-// Below is what all descendants of a process use, without itself.
+// Below returns the use of all descendants of a process, without itself.
 func (t *Table) Below(pid int) (sum Total) {
 	for queue := []int{pid}; len(queue) > 0; queue = queue[1:] {
 		for _, p := range t.children[queue[0]] {
 			if p.pid == pid {
-				continue // a circle cannot be, but must not hang us
+				continue // a cycle is impossible, but must not hang us
 			}
 			sum.add(p.total)
 			if len(sum.PIDs) < maxPIDs {
@@ -101,13 +100,13 @@ func (t *Total) add(o Total) {
 	t.MajorFaults += o.MajorFaults
 }
 
-// parseStat reads proc_pid_stat(5): the name in parentheses may hold anything, so fields count from the last ')'.
+// parseStat parses proc_pid_stat(5): the name in parentheses may contain anything, so fields count from the last ')'.
 func parseStat(b []byte) (p process, ok bool) {
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(f) < 22 {
 		return p, false
 	}
-	n := func(field int) uint64 { // as the man page numbers them; the state is 3
+	n := func(field int) uint64 { // numbered as in the man page; the state is 3
 		v, err := strconv.ParseUint(string(f[field-3]), 10, 64)
 		if err != nil {
 			return 0
@@ -122,7 +121,7 @@ func parseStat(b []byte) (p process, ok bool) {
 	return p, true
 }
 
-// IO is what a process, and those that it has waited for, has read and written; also of one that has ended and not been waited for.
+// IO returns the bytes read and written by a process and by those that it has waited for; also for an unreaped zombie.
 func IO(pid int) (readBytes, writeBytes uint64) { return readIO("/proc", pid) }
 
 func readIO(proc string, pid int) (readBytes, writeBytes uint64) {
@@ -130,7 +129,7 @@ func readIO(proc string, pid int) (readBytes, writeBytes uint64) {
 	if err != nil {
 		return 0, 0
 	}
-	var buf [512]byte // seven short lines, given at once
+	var buf [512]byte // seven short lines, returned by one read
 	got, err := unix.Read(fd, buf[:])
 	unix.Close(fd)
 	if err != nil {
@@ -149,15 +148,15 @@ func readIO(proc string, pid int) (readBytes, writeBytes uint64) {
 	return readBytes, 0
 }
 
-// Peak is the largest of what was seen at each look.
+// Peak is the maximum over all samples.
 type Peak struct{ RSSKiB, VMKiB uint64 }
 
-// See takes a look in.
+// See adds a sample.
 func (p *Peak) See(t Total) {
 	p.RSSKiB, p.VMKiB = max(p.RSSKiB, t.RSSKiB), max(p.VMKiB, t.VMKiB)
 }
 
-// Message is a look at a step as it is reported, with the largest of all looks so far.
+// Message returns a step's usage report from a sample, with the maximum of all samples so far.
 func (t Total) Message(key *pb.StepKey, p Peak) *pb.StepUsage {
 	return &pb.StepUsage{Key: key, CpuUsecUser: t.UserUsec, CpuUsecSystem: t.SystemUsec, RssKib: t.RSSKiB, MaxRssKib: p.RSSKiB,
 		VmKib:    t.VMKiB,

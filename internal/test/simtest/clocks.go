@@ -8,24 +8,24 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// clocks are the wall clocks of the machines: how far each is ahead of the time of the simulation, which is what their CLOCK_BOOTTIME goes
-// by. In the calm they are right.
+// clocks are the machines' wall clocks, as offsets from the simulated time, which is their CLOCK_BOOTTIME. In the calm they are
+// right.
 type clocks struct {
-	set    bool // somebody has set one in this run, or it drifts
+	set    bool // one was set in this run, or drifts
 	ahead  int64
-	boot   int   // of the controller's machine
+	boot   int   // boot of the controller's machine
 	bootNS int64 // when that was
-	drift  int64 // a second
+	drift  int64 // ns per second
 }
 
-// clock is what the controller's machine shows.
+// clock is the time on the controller's machine.
 func (s *sim) clock() time.Time { return time.Unix(0, s.now+s.clocks.ahead) }
 
 func (s *sim) both() (time.Time, int64) { return s.clock(), s.now - s.clocks.bootNS }
 
 func (s *sim) bootID() string { return fmt.Sprintf("ctld-boot%d", s.clocks.boot) }
 
-// anyJump is what somebody sets a clock by: often enough to put it right.
+// anyJump returns a random change of a clock: often enough one that puts it right.
 func (s *sim) anyJump(ahead int64) int64 {
 	switch s.rng.IntN(4) {
 	case 0:
@@ -51,7 +51,7 @@ func (s *sim) setNodeClock() {
 	s.witness.stats.Seen["clock of a node set"]++
 }
 
-// rebootController: its machine reboots, and what its clock shows then is anybody's guess.
+// rebootController reboots the controller's machine; its clock may show any time afterwards.
 func (s *sim) rebootController() {
 	if s.ctl != nil {
 		s.ctl.crash("its machine reboots")
@@ -61,7 +61,7 @@ func (s *sim) rebootController() {
 	s.witness.stats.Seen["clock after a reboot"]++
 }
 
-// startDrift lets the controller's clock go wrong slowly, by up to a tenth of a second each second.
+// startDrift makes the controller's clock drift by up to a tenth of a second per second.
 func (s *sim) startDrift() {
 	if s.clocks.drift == 0 {
 		s.clocks.set, s.clocks.drift = true, int64(s.between(0, 200*time.Millisecond)-100*time.Millisecond)
@@ -77,7 +77,7 @@ func (s *sim) driftOn() {
 	s.after(time.Second, s.driftOn)
 }
 
-// rightClocks ends all that.
+// rightClocks puts all clocks right.
 func (s *sim) rightClocks() {
 	s.clocks.ahead = 0
 	for _, m := range s.nodes {
@@ -85,13 +85,14 @@ func (s *sim) rightClocks() {
 	}
 }
 
-// began is when an attempt began, by the time of the simulation and in which boot of the controller's machine.
+// began is when an attempt began: the simulated time, and the boot of the controller's machine.
 type began struct {
 	atNS int64
 	boot int
 }
 
-// waits looks, in the calm, whether somebody waits for a time that only a wrong clock has named. The workload asks for two minutes at most.
+// waits checks, in the calm, that nothing waits for a time that only a wrong clock has produced. The workload asks for two
+// minutes at most.
 func (w *witness) waits(v *state.View) {
 	for j := range v.Jobs.All() {
 		if state.Pending(j) && max(j.EligibleNs, j.Spec.BeginNs)-w.s.now > int64(3*time.Minute) {
@@ -100,8 +101,8 @@ func (w *witness) waits(v *state.View) {
 	}
 }
 
-// lengths: an attempt that has ended did not end before it began, nor did it take longer than there was time. The clock may be off by the
-// second for which nobody looks at it, and by how long it takes to notice; across a reboot nobody knows.
+// lengths checks that an attempt did not end before it began, nor take longer than the elapsed time. The clock may be off for the
+// second in which it is not checked and for the time until the check takes effect; across a reboot the error is unknown.
 func (w *witness) lengths(j *pb.JobRecord) {
 	if j.EndNs < j.StartNs {
 		w.s.fail("%s ended %v before it began", jobWords(j), time.Duration(j.StartNs-j.EndNs))

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// controller is one life of the controller: its real parts, and what stands for its goroutines.
+// controller is one life of the controller: its real parts, and substitutes for its goroutines.
 type controller struct {
 	s     *sim
 	dead  bool
@@ -29,7 +29,7 @@ type controller struct {
 	turning  bool
 	planning bool
 	resume   record.Cursor
-	alarm    int // number of the planner's timer in force
+	alarm    int // number of the planner's current timer
 	sessions []*session
 	running  map[string]bool // nodes for which a program runs
 }
@@ -39,7 +39,7 @@ type mail struct {
 	reply func(any)
 }
 
-// startController begins a life on what the disk holds.
+// startController starts a controller on the disk's contents.
 func (s *sim) startController() {
 	store := journal.NewFailing(s.disk, s.commitFault)
 	v, err := state.Load(s.cfg, store, clusterID, max(1, s.disk.IDFloor()+1))
@@ -60,13 +60,13 @@ func (s *sim) startController() {
 	c.loop.Observe(c.plan.Changed)
 	c.loop.Observe(c.programs)
 	s.ctl = c
-	for _, n := range v.Nodes() { // what the one before has not finished
+	for _, n := range v.Nodes() { // unfinished by the previous controller
 		c.program(n.Name)
 	}
 	c.tick()
 }
 
-// crash ends this life, whatever it was doing.
+// crash ends this life at any point.
 func (c *controller) crash(why string) {
 	if c.dead {
 		return
@@ -91,7 +91,7 @@ func (c *controller) after(d time.Duration, f func()) {
 	})
 }
 
-// View and Do make it the planner's Writer; plans are sent by planned.
+// View and Do make it the planner's Writer; planned sends the plans.
 func (c *controller) View() *state.View { return c.loop.View() }
 func (c *controller) Do(context.Context, reactor.Command) (any, error) {
 	return nil, errors.New("not in a simulation")
@@ -127,7 +127,7 @@ func (c *controller) wake() {
 	c.after(c.s.short(c.s.faults.fsync), c.turn)
 }
 
-// turn is one turn of the writer. In the time that it takes others see the state before it.
+// turn is one turn of the writer. Meanwhile others see the state before it.
 func (c *controller) turn() {
 	c.turning = false
 	n := min(len(c.box), 1+c.s.rng.IntN(32))
@@ -157,7 +157,7 @@ func (c *controller) turn() {
 	c.wake()
 }
 
-// pump lets run what a turn or a report has woken.
+// pump runs everything that a turn or a report has woken.
 func (c *controller) pump() {
 	open := c.sessions[:0]
 	for _, ss := range c.sessions {
@@ -188,7 +188,7 @@ func (c *controller) pump() {
 	}
 }
 
-// pass is a pass of the planner: it thinks about one state, and its plan meets another.
+// pass is a pass of the planner: it plans for one state, and its plan meets a later one.
 func (c *controller) pass() {
 	c.planning = true
 	c.after(c.s.short(200*time.Millisecond), func() {
@@ -225,14 +225,14 @@ func (c *controller) planned(again bool) {
 	c.pump()
 }
 
-// setAlarm plans the pass that time alone makes necessary.
+// setAlarm schedules the next pass that is due by time alone.
 func (c *controller) setAlarm(p *record.Plan) {
 	c.alarm++
 	n := c.alarm
 	if p.Wake == record.Forever {
-		return // Run looks again every hour; a missed wake must not hide behind that
+		return // Run looks every hour anyway; that must not hide a missed wake
 	}
-	c.s.at(p.Wake*1e9-c.s.clocks.ahead+1e6, func() { // Run asks the clock how long that is, once
+	c.s.at(p.Wake*1e9-c.s.clocks.ahead+1e6, func() { // Run reads the clock once for the delay
 		if !c.dead && c.alarm == n && !c.planning {
 			c.pass()
 		}
@@ -244,7 +244,7 @@ func (c *controller) tick() {
 	c.after(2*time.Second, c.tick)
 }
 
-// session is the controller's end of a stream, as rpc.NodeServer.Sync serves it.
+// session is the controller's end of a stream, like rpc.NodeServer.Sync.
 type session struct {
 	c       *controller
 	st      *stream
@@ -256,7 +256,7 @@ type session struct {
 	sending bool
 }
 
-// heard takes a message of a node.
+// heard handles a message from a node.
 func (c *controller) heard(st *stream, m *pb.NodeReport) {
 	ss := st.session
 	if m.Hello == nil {
@@ -286,7 +286,7 @@ func (c *controller) heard(st *stream, m *pb.NodeReport) {
 		})
 }
 
-// close is the controller noticing that the stream is broken.
+// close is when the controller notices that the stream is broken.
 func (ss *session) close() {
 	if ss.ended || ss.c.dead {
 		return
@@ -315,7 +315,7 @@ func (ss *session) takeIn() {
 func (ss *session) commit(steps []*pb.StepReport) {
 	ss.c.send(reactor.StepReports{Node: ss.node, Steps: steps}, func(r any) {
 		if p, failed := r.(*pb.Problem); failed {
-			ss.c.s.fail("reports of %s were refused: %v", ss.node, p) // not even by a full disk
+			ss.c.s.fail("reports of %s were refused: %v", ss.node, p) // not even because of a full disk
 		}
 		ss.taking = false
 		ss.link.Wake()
@@ -325,7 +325,7 @@ func (ss *session) commit(steps []*pb.StepReport) {
 	})
 }
 
-// sendAll says what there is to say, one message after another; the controller may die before and after each.
+// sendAll sends the pending messages one by one; the controller may die before and after each.
 func (ss *session) sendAll() {
 	if ss.sending {
 		ss.link.Wake()

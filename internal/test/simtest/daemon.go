@@ -22,10 +22,10 @@ type daemon struct {
 	stream  *stream
 	greeted bool
 	startNS int64
-	wordNS  int64 // when the last word of noded-root arrives
+	wordNS  int64 // when noded-root's last message arrives
 }
 
-// start begins a life of the daemon: it learns what earlier ones left.
+// start starts the daemon: it learns of the steps of earlier ones.
 func (m *machine) start() {
 	if m.d != nil || m.off || m.dark {
 		return
@@ -40,7 +40,7 @@ func (m *machine) start() {
 	d.dial()
 }
 
-// die ends it. notice bounds how long the controller takes to notice.
+// die ends the daemon. notice bounds how long the controller takes to notice.
 func (d *daemon) die(notice time.Duration) {
 	d.dead, d.m.d = true, nil
 	d.end()
@@ -57,7 +57,7 @@ func (d *daemon) after(t time.Duration, f func()) {
 	})
 }
 
-// dial opens a stream when it can.
+// dial opens a stream if possible.
 func (d *daemon) dial() {
 	if d.stream != nil {
 		return
@@ -72,7 +72,7 @@ func (d *daemon) dial() {
 	d.wake()
 }
 
-// lost: the daemon notices that its stream is broken.
+// lost is when the daemon notices that its stream is broken.
 func (d *daemon) lost(st *stream) {
 	if d.dead || d.stream != st {
 		return
@@ -92,7 +92,7 @@ func (d *daemon) ordered(m *pb.NodeOrders) {
 	d.wake()
 }
 
-// told: noded-root has a word about a step for the daemon that runs, if one does. Words keep their order.
+// told delivers noded-root's message about a step to the running daemon, if any. Messages keep their order.
 func (m *machine) told(sh *shim) {
 	d := m.d
 	if d == nil {
@@ -106,7 +106,7 @@ func (m *machine) told(sh *shim) {
 	})
 }
 
-// wake plans a turn of the daemon's loop.
+// wake schedules a turn of the daemon's loop.
 func (d *daemon) wake() {
 	if d.turning {
 		return
@@ -126,7 +126,7 @@ func (d *daemon) hasSteps() bool {
 	return false
 }
 
-// flush says what there is to say, in one message after another.
+// flush sends the pending messages one by one.
 func (d *daemon) flush() {
 	if d.stream == nil {
 		return
@@ -138,7 +138,7 @@ func (d *daemon) flush() {
 			Hardware: &pb.Hardware{Cpus: nodeCPUs, Sockets: 1, Cores: nodeCPUs, Threads: 1, RealMemoryMib: nodeMiB}}})
 	}
 	for h := d.steps.History(); h != nil; h = d.steps.History() {
-		if n := len(h.Ended) / 2; n > 0 && !h.More { // in parts, of which a real one has hundreds
+		if n := len(h.Ended) / 2; n > 0 && !h.More { // in parts; a real history has hundreds
 			d.stream.up(&pb.NodeReport{History: &pb.NodeHistory{Restored: h.Restored, Ended: h.Ended[:n], More: true}})
 			h.Ended = h.Ended[n:]
 		}
@@ -149,12 +149,12 @@ func (d *daemon) flush() {
 	}
 }
 
-// The rest makes it a lifecycle.Host. What runs in Work happens at one moment, and the loop hears of it at another.
+// The methods below implement lifecycle.Host. A function in Work runs at one moment, and the loop learns its result at another.
 
-// Work takes its time, as programs and disks do.
+// Work takes time, as programs and disks do.
 func (d *daemon) Work(ctx context.Context, f func() func()) { d.beside(3*time.Second, f) }
 
-// Signal is quicker, mostly.
+// Signal is usually quicker.
 func (d *daemon) Signal(ctx context.Context, f func() func()) { d.beside(2*time.Second, f) }
 
 func (d *daemon) beside(longest time.Duration, f func() func()) {
@@ -175,28 +175,28 @@ func (d *daemon) Later(_ context.Context, t time.Duration, f func()) {
 	})
 }
 
-// Pause takes no time: what runs in Work happens at one moment.
+// Pause takes no time: a function in Work runs at one moment.
 func (d *daemon) Pause(context.Context, time.Duration) {}
 
-// Now is what the machine's clock shows.
+// Now returns the time on the machine's clock.
 func (d *daemon) Now() time.Time { return time.Unix(0, d.m.wall()).UTC() }
 
-// Boot is the time that nobody sets.
+// Boot returns the simulated time, which no one sets.
 func (d *daemon) Boot() int64 { return d.m.s.now }
 
-// Settings are the controller's.
+// Settings returns the controller's settings.
 func (d *daemon) Settings() *pb.NodeSettings { return d.m.settings }
 
-// Bundle describes a launch as far as shims here look at it. The simulated noded-root finds the launch itself in the machine.
+// Bundle describes a launch as far as simulated shims use it. The simulated noded-root finds the launch itself in the machine.
 func (d *daemon) Bundle(l *pb.LaunchSpec) *pb.Bundle { return d.m.bundle(l) }
 
-// Daemon is for environments, which nobody here reads.
+// Daemon is for environments, which nothing reads here.
 func (d *daemon) Daemon() taskenv.Daemon { return taskenv.Daemon{Node: d.m.name} }
 
 // Fault is not reported: no simulated node has one.
 func (d *daemon) Fault(string) {}
 
-// Call asks the simulated noded-root.
+// Call sends a request to the simulated noded-root.
 func (d *daemon) Call(_ context.Context, r *nodepb.Request) (*nodepb.Answer, error) {
 	return d.m.answer(r)
 }

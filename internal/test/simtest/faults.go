@@ -6,13 +6,13 @@ import (
 	"github.com/sluice-hpc/sluice/ctld/journal"
 )
 
-// faults is what goes wrong in one run, and how often. Each seed draws its own mixture: with everything at once some things would
-// never get far enough to go wrong.
+// faults are the faults of one run and their frequency. Each seed draws its own mixture: with all of them at once, some things
+// would never get far enough to go wrong.
 type faults struct {
-	every    time.Duration // mean time between two of strikes
+	every    time.Duration // mean time between two strikes
 	strikes  []strike
-	latency  time.Duration // of a message, at worst
-	fsync    time.Duration // of a commit, at worst
+	latency  time.Duration // of a message, at most
+	fsync    time.Duration // of a commit, at most
 	downtime time.Duration // of a controller, at most
 
 	// probabilities per occasion
@@ -85,10 +85,10 @@ func (s *sim) drawFaults() {
 	}
 }
 
-// faulty draws for a fault that may happen on an occasion; in the calm at the end nothing goes wrong any more.
+// faulty draws whether an occasional fault happens; in the calm at the end nothing goes wrong.
 func (s *sim) faulty(p float64) bool { return p > 0 && !s.calm && s.chance(p) }
 
-// commitFault is the journal's plan.
+// commitFault decides the fault of a journal commit.
 func (s *sim) commitFault(_ int, b journal.Batch) journal.Fault {
 	switch {
 	case s.calm:
@@ -127,7 +127,7 @@ func (s *sim) partition() {
 	s.after(s.between(time.Second, 200*time.Second), func() { m.away = false })
 }
 
-// bounce kills a daemon; it is started again within d, or at once.
+// bounce kills a daemon and restarts it within d, or a second.
 func (s *sim) bounce(m *machine, d time.Duration) {
 	m.stop()
 	s.after(s.between(0, max(d, time.Second)), m.start)
@@ -139,7 +139,7 @@ func (m *machine) rebootUnlessOff(wipe bool) {
 	}
 }
 
-// killShim kills a shim and not its processes. The daemon that runs notices and ends them; else the next one does.
+// killShim kills a shim but not its processes. A running daemon notices and ends them; otherwise the next one does.
 func (s *sim) killShim() {
 	m := s.anyNode()
 	var alive []*shim

@@ -9,10 +9,10 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// What is watched of resources: nothing is had by more than may have it, judged by the processes on each node.
+// Checks of resources: no resource is over-allocated, judged by the processes on each node.
 
-// room checks what lives on a node when a step starts there: each core by one job, or by as many as share it; memory; each device by
-// one job. Suspended jobs have given up their cores and nothing else.
+// room checks the live steps of a node when a step starts there: each core has one job, or as many as share it; the memory fits;
+// each device has one job. Suspended jobs have given up their cores and nothing else.
 func (w *witness) room(st *step) {
 	cores := map[int][]*step{}
 	devices := map[string]*step{}
@@ -71,7 +71,7 @@ func (w *witness) capacity(v *state.View) {
 	}
 }
 
-// allowed checks that a job which has just been started was allowed to: its array's limit, its dependency, the reservations.
+// allowed checks that a job which was just started was allowed to: by its array's limit, its dependency, and reservations.
 func (w *witness) allowed(j *pb.JobRecord, v *state.View) {
 	w.count(j, v)
 	if j.ArrayThrottle != 0 {
@@ -89,13 +89,13 @@ func (w *witness) allowed(j *pb.JobRecord, v *state.View) {
 		w.dependency(j, sub)
 	}
 	for _, r := range v.Reservations() {
-		if w.before != nil && w.before.Reservation(r.Name) == r { // not made, for nodes in use, in the same commit
+		if w.before != nil && w.before.Reservation(r.Name) == r { // not made in the same commit for nodes in use
 			w.reserved(j, r)
 		}
 	}
 }
 
-// count notes what the job that starts has, so that a test can see that the simulations are about something.
+// count notes the properties of a starting job, so that a test can see that the simulations cover them.
 func (w *witness) count(j *pb.JobRecord, v *state.View) {
 	sub := w.submissionOf(j)
 	for what, is := range map[string]bool{
@@ -122,9 +122,9 @@ func (w *witness) submissionOf(j *pb.JobRecord) *submission {
 	return w.acks[j.ArrayJobId]
 }
 
-// dependency: what the job waits for has happened. A job that ended and was requeued has ended all the same.
+// dependency checks that the event that the job waits for has happened. A job that ended and was requeued counts as ended.
 func (w *witness) dependency(j *pb.JobRecord, sub *submission) {
-	if on := w.acks[sub.on]; on == nil || on.tasks != 0 || w.forgotten[sub.on] { // what is forgotten counts as waited for
+	if on := w.acks[sub.on]; on == nil || on.tasks != 0 || w.forgotten[sub.on] { // a forgotten job counts as satisfied
 		return
 	}
 	ends := w.outcomes[sub.on]
@@ -144,7 +144,7 @@ func (w *witness) dependency(j *pb.JobRecord, sub *submission) {
 	}
 }
 
-// reserved: a job that starts stays off nodes and cores of reservations of others while it may run.
+// reserved checks that a starting job stays off nodes and cores of other jobs' reservations for as long as it may run.
 func (w *witness) reserved(j *pb.JobRecord, r *pb.ReservationRecord) {
 	mine := j.Spec.Reservation
 	if j.ResvName != "" {
@@ -154,7 +154,7 @@ func (w *witness) reserved(j *pb.JobRecord, r *pb.ReservationRecord) {
 		return
 	}
 	late := int64(0)
-	if w.s.clocks.set { // back, perhaps, after the plan was made
+	if w.s.clocks.set { // perhaps back, after the plan was made
 		late = secondsOf
 	}
 	if j.EndNs != 0 && j.EndNs <= r.StartNs+secondsOf || r.EndNs <= j.StartNs+late {
@@ -171,7 +171,7 @@ func (w *witness) reserved(j *pb.JobRecord, r *pb.ReservationRecord) {
 	}
 }
 
-// secondsOf: plans count in whole seconds, and take a moment to be carried out.
+// secondsOf allows for plans in whole seconds, and for the moment until they are carried out.
 const secondsOf = 3e9
 
 func has(r *pb.ReservationRecord, flag string) bool {
@@ -200,10 +200,10 @@ func overlapsPart(r *pb.ReservationRecord, a *pb.NodeAlloc) bool {
 	return false
 }
 
-// patience is how long a job may wait without a reason, when nothing goes wrong: the planner has to have seen it.
+// patience is how long a job may wait without a reason, when nothing goes wrong: until the planner has seen it.
 const patience = 30e9
 
-// reasons looks, in the calm, whether every job that waits says why.
+// reasons checks, in the calm, that every waiting job has a reason.
 func (w *witness) reasons(v *state.View, calmNS int64) {
 	for j := range v.Jobs.All() {
 		if state.Pending(j) && (j.Reason == "None" || j.Reason == "") &&
@@ -213,7 +213,7 @@ func (w *witness) reasons(v *state.View, calmNS int64) {
 	}
 }
 
-// accounted: every task of every array has come to an end, once at least.
+// accounted checks that every task of every array has ended at least once.
 func (w *witness) accounted() {
 	for id, sub := range w.acks {
 		if n := len(w.tasksEnded[id]); sub.tasks != 0 && n != sub.tasks {
@@ -222,7 +222,7 @@ func (w *witness) accounted() {
 	}
 }
 
-// taskEnded notes which tasks a terminal record stands for, or stood for when they were cancelled.
+// taskEnded notes the tasks that a terminal record stands for, or stood for when they were cancelled.
 func (w *witness) taskEnded(j *pb.JobRecord) {
 	if j.ArrayJobId == 0 {
 		return

@@ -8,7 +8,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// stream is one stream between a node daemon and a controller. Each direction is in order; a cut loses what is still under way,
+// stream is one stream between a node daemon and a controller. Each direction keeps its order. A cut loses messages under way,
 // and each end notices it in its own time, so messages of an old stream may arrive after the hello of the next.
 type stream struct {
 	s     *sim
@@ -53,8 +53,8 @@ func (st *stream) up(m *pb.NodeReport) {
 	})
 }
 
-// down sends to the node. A daemon takes messages of its present stream only; now and then one arrives twice, which the agent
-// promises to bear, also late, but for those that suspend and resume a step: the last of these counts, and a stream keeps their order.
+// down sends to the node. A daemon takes messages of its current stream only. Occasionally one arrives twice, and late, which the
+// agent must tolerate, except orders that suspend or resume a step: the last of these counts, and a stream keeps their order.
 func (st *stream) down(m *pb.NodeOrders) {
 	at, ok := st.arrival(&st.lastDown)
 	if !ok {
@@ -68,7 +68,7 @@ func (st *stream) down(m *pb.NodeOrders) {
 		st.d.ordered(m)
 	}
 	st.s.at(at, deliver)
-	if st.s.faulty(st.s.faults.duplicate) && !m.Full && // an old full list would speak of the past
+	if st.s.faulty(st.s.faults.duplicate) && !m.Full && // an old full list would describe the past
 		!slices.ContainsFunc(m.Steps, func(o *pb.StepOrder) bool { return o.Want == pb.StepWant_WANT_RUN && o.Launch == nil }) {
 		st.s.at(at+int64(st.s.short(5*time.Second)), deliver)
 	}

@@ -11,20 +11,20 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// machine is a node: what survives its daemon, and the daemon.
+// machine is a node: the parts that survive its daemon, and the daemon.
 type machine struct {
 	s         *sim
 	name      string
 	boot      int
 	ahead     int64 // of its clock
 	spool     map[agent.Key]*shim
-	launches  map[agent.Key]*pb.LaunchSpec // what noded-root keeps for the epilog
-	launching map[agent.Key]*pb.LaunchSpec // of bundles that are under way to noded-root
-	settings  *pb.NodeSettings             // the controller's, as noded-root keeps them
-	past      map[agent.Key]*pb.ExitRecord // what was forgotten came to (noded/root/past.go)
-	pasts     []agent.Key                  // of past, the oldest first
+	launches  map[agent.Key]*pb.LaunchSpec // kept by noded-root for the epilog
+	launching map[agent.Key]*pb.LaunchSpec // of bundles under way to noded-root
+	settings  *pb.NodeSettings             // the controller's, as stored by noded-root
+	past      map[agent.Key]*pb.ExitRecord // how forgotten attempts ended (noded/root/past.go)
+	pasts     []agent.Key                  // keys of past, the oldest first
 	of        map[agent.Key]*pb.StepJob    // what it knows of jobs
-	gone      pb.NodeHistory               // what was let go of past
+	gone      pb.NodeHistory               // bounds of the ends dropped from past
 	d         *daemon                      // nil: not running
 	away      bool                         // partitioned from the controller
 	off       bool                         // rebooting
@@ -32,7 +32,7 @@ type machine struct {
 	streams   []*stream
 }
 
-// wall is what its clock shows.
+// wall returns the time on its clock.
 func (m *machine) wall() int64 { return m.s.now + m.ahead }
 
 func (m *machine) bootID() string { return fmt.Sprintf("%s-boot%d", m.name, m.boot) }
@@ -41,7 +41,7 @@ func sortedKeys[V any](of map[agent.Key]V) []agent.Key {
 	return slices.SortedFunc(maps.Keys(of), agent.Key.Compare)
 }
 
-// stop ends the daemon; its steps go on.
+// stop ends the daemon; its steps continue.
 func (m *machine) stop() {
 	if m.d == nil {
 		return
@@ -58,20 +58,20 @@ func (m *machine) reboot(wipe bool) {
 	m.off = true
 	boot := m.boot
 	m.s.after(m.s.between(5*time.Second, 90*time.Second), func() {
-		if m.boot == boot { // and has not been switched off and on meanwhile
+		if m.boot == boot { // and was not switched off and on meanwhile
 			m.off = false
 			m.start()
 		}
 	})
 }
 
-// deadLink is how long it takes at most until the controller notices that a host is gone (package tcp).
+// deadLink bounds the time until the controller notices that a host is gone (package tcp).
 const deadLink = tcp.Gone * 3 / 2
 
-// mostPast is how much of the past a machine remembers: few enough that it lets go of what a restore asks for.
+// mostPast is how many ends a machine remembers: so few that it drops some that a restore asks for.
 const mostPast = 3
 
-// remember keeps what something came to beyond the order to forget it.
+// remember keeps the end of an attempt beyond the order to forget it.
 func (m *machine) remember(k agent.Key, x *pb.ExitRecord) {
 	if m.past[k] != nil {
 		return

@@ -10,7 +10,7 @@ import (
 
 // Power saving: SuspendProgram and ResumeProgram switch machines off and on, late, or not at all.
 
-// drawPower decides whether nodes are powered down when nothing runs on them, and how long that takes.
+// drawPower decides whether idle nodes are powered down, and how long that takes.
 func (s *sim) drawPower() {
 	if !s.chance(0.35) {
 		return
@@ -31,7 +31,8 @@ func (s *sim) drawPower() {
 	}
 }
 
-// programs runs what is owed to nodes after a commit, as ctld/powersave does: one at a time for a node, and it ends with the controller.
+// programs runs the programs that nodes need after a commit, as ctld/powersave does: one at a time for a node, and they end with
+// the controller.
 func (c *controller) programs(ch state.Change) {
 	for _, name := range ch.Nodes {
 		c.program(name)
@@ -62,7 +63,7 @@ func (c *controller) program(name string) {
 	})
 }
 
-// programEnded tells the writer until it has taken it.
+// programEnded reports to the writer until it has accepted.
 func (c *controller) programEnded(what, name string, at int64) {
 	c.send(reactor.PowerProgramDone{Program: what, Nodes: map[string]int64{name: at}}, func(r any) {
 		if _, refused := r.(*pb.Problem); refused {
@@ -70,7 +71,7 @@ func (c *controller) programEnded(what, name string, at int64) {
 			return
 		}
 		delete(c.running, name)
-		c.program(name) // what came to be owed meanwhile
+		c.program(name) // needed since then
 	})
 }
 
@@ -86,14 +87,14 @@ func (s *sim) switchPower(name, what string) {
 	}
 }
 
-// powerOff switches a machine off: nothing on it goes on.
+// powerOff switches a machine off and ends everything on it.
 func (m *machine) powerOff() {
 	m.dark = true
 	m.halt(false)
 	m.s.logf("%s is off", m.name)
 }
 
-// powerOn boots a machine; one that is on is switched off before.
+// powerOn boots a machine; one that is on is switched off first.
 func (m *machine) powerOn() {
 	if !m.dark {
 		m.powerOff()
@@ -114,12 +115,13 @@ func (m *machine) powerOn() {
 	})
 }
 
-// sleeps: a node is powered down, and its machine is off, or still what SuspendProgram has not switched off.
+// sleeps reports whether a node is powered down, and its machine is off, or on only because SuspendProgram has not switched it
+// off.
 func (s *sim) sleeps(m *machine, n *state.Node) bool {
 	return n.StateFlags&pb.NodePoweredDown != 0 && n.Asleep() && n.PowerProgram == "" && (m.dark || n.LinkUp)
 }
 
-// wake follows for how long a node has been being powered up. The controller's clock may be off as in lengths.
+// wake tracks how long a node has been powering up. The controller's clock may be off as in lengths.
 func (w *witness) wake(n *state.Node, nowNS int64) {
 	since, known := w.wakes[n.Name]
 	w.overdue[n.Name] = known && (since.boot != w.s.clocks.boot || w.s.now-since.atNS >= int64(n.Power.UpS)*1e9-5e9)

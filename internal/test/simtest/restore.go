@@ -11,10 +11,10 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// restoredWhy is what may have come to attempts from before a restore.
+// restoredWhy is the allowed end of attempts from before a restore.
 const restoredWhy = "a backup was restored"
 
-// backUp makes a backup now and then.
+// backUp makes backups periodically.
 func (s *sim) backUp() {
 	if s.calm {
 		return
@@ -24,7 +24,7 @@ func (s *sim) backUp() {
 	s.after(s.between(10*time.Second, 5*time.Minute), s.backUp)
 }
 
-// restore puts the last backup in the place of the state, on the same host or on another one, which knows nothing of what was given out
+// restore replaces the state by the last backup, on the same host or on another one, which knows nothing of what was handed out
 // since. Users whose jobs are gone submit them again.
 func (s *sim) restore() {
 	if s.calm || s.backup == nil {
@@ -51,8 +51,8 @@ func (s *sim) restore() {
 	s.after(s.between(0, s.o.Chaos), s.restore)
 }
 
-// restored sees a state for the first time after a restore. What runs and is not in it is lost, and has to be ended; what is in it may
-// have come to nothing.
+// restored adopts the first state after a restore. Running steps that it lacks are lost, and must be ended; steps that it has may
+// never have run.
 func (w *witness) restored(v *state.View) {
 	w.fresh, w.view, w.startedNS = false, v, w.s.now
 	w.highest = max(w.highest, v.NextJobID-1)
@@ -101,13 +101,13 @@ func (w *witness) restored(v *state.View) {
 	}
 }
 
-// takenBack tells whether a commit was one of those that a restore has taken back.
+// takenBack reports whether a restore has undone a commit.
 func (w *witness) takenBack(seq uint64) bool {
 	_, lost := w.s.disk.Generation()
 	return slices.ContainsFunc(lost, func(s journal.Span) bool { return s.After < seq && seq <= s.UpTo })
 }
 
-// startedLost excuses a step whose launch was under way when its attempt was lost with a restore.
+// startedLost excuses a step whose launch was under way when its attempt was lost in a restore.
 func (w *witness) startedLost(at stepAt) {
 	_, lost := w.s.disk.Generation()
 	if len(lost) == 0 {
@@ -118,19 +118,19 @@ func (w *witness) startedLost(at stepAt) {
 	}
 }
 
-// missed tells of a step whether it began after all that the backup knew of its job, in a time that was taken back.
+// missed reports whether a step began after everything that the backup knew of its job, in a time that was undone.
 func (w *witness) missed(at stepAt) bool {
 	j := w.waited[at.Job]
 	return j != nil && at.Epoch > max(j.MadeSeq, j.Epoch) && w.takenBack(at.Epoch)
 }
 
-// settled tells of such a step whether the backup had its node's word on it, and nothing was left to be done about it.
+// settled reports whether, for such a step, the backup had its node's answer and nothing was left to do.
 func (w *witness) settled(at stepAt) bool {
 	return at.Epoch <= w.heard[at.node] && at.Epoch != w.waited[at.Job].Lost.GetKey().GetEpoch()
 }
 
-// cameTo is what the script of a job that waited in the backup came to in the time that was taken back, as its node knows it; nil: nobody
-// knows of an end, or it may be started again because somebody has said so.
+// cameTo returns how the script of a job that waited in the backup ended in the undone time, as its node knows; nil: no end is
+// known, or the job may be started again because somebody has said so.
 func (w *witness) cameTo(id uint32) *pb.ExitRecord {
 	if len(w.outcomes[id]) > 0 {
 		return nil
@@ -159,15 +159,16 @@ func endedItself(x *pb.ExitRecord) bool {
 	return false
 }
 
-// knows: a node answers for an attempt that is not on it any more. If its script has ended there, it must not be started again.
+// knows checks a node's answer about an attempt that it no longer has. If the script has ended there, it must not be started
+// again.
 func (w *witness) knows(at stepAt, x *pb.ExitRecord) {
 	if st := w.steps[at]; x.Verdict == "unknown" && st != nil && st.rec != nil && !st.wiped && endedItself(st.rec) {
 		w.s.fail("%s says that it knows nothing of %s, which has ended there: %s", at.node, keyWords(at.Key), exitWords(st.rec))
 	}
 }
 
-// recalled looks at what accounting is told of jobs that a restored state does not know: it is what has happened on the node, and a node
-// that has said what it ran has told all that it remembers.
+// recalled checks what accounting learns about jobs that a restored state does not know: it must have happened on the node, and a
+// node that has reported its history has reported everything that it remembers.
 func (w *witness) recalled(c state.Change) {
 	for _, e := range c.Events {
 		switch e := e.(type) {
@@ -189,13 +190,13 @@ func (w *witness) recalled(c state.Change) {
 	}
 }
 
-// lastTakenBack tells whether a commit was one of those that the last restore has taken back.
+// lastTakenBack reports whether the last restore has undone a commit.
 func (w *witness) lastTakenBack(seq uint64) bool {
 	_, lost := w.s.disk.Generation()
 	return len(lost) > 0 && lost[len(lost)-1].After < seq && seq <= lost[len(lost)-1].UpTo
 }
 
-// judged compares what accounting is told of an attempt with what came of it on the node.
+// judged compares what accounting learns about an attempt with what happened on the node.
 func (w *witness) judged(e state.AttemptLost) {
 	l, j := e.Job.Lost, e.Job
 	at := stepAt{agent.KeyOf(l.Key), e.Node}

@@ -45,7 +45,7 @@ func (m *machine) answer(r *nodepb.Request) (*nodepb.Answer, error) {
 	return &nodepb.Answer{}, nil
 }
 
-// welcome is what a new daemon is told first: the shims that have died are buried before.
+// welcome returns the state for a new daemon, after dead shims were cleaned up.
 func (m *machine) welcome() (ended []*pb.StepKey, have []*nodepb.Known) {
 	for _, k := range sortedKeys(m.past) {
 		ended = append(ended, k.Proto())
@@ -64,7 +64,7 @@ func (m *machine) welcome() (ended []*pb.StepKey, have []*nodepb.Known) {
 	return ended, have
 }
 
-// hook runs a program of the administrator.
+// hook runs one of the administrator's programs.
 func (m *machine) hook(h *nodepb.Hook) (*nodepb.Answer, error) {
 	k := agent.KeyOf(h.Key)
 	m.s.logf("%s: %s of %s", m.name, h.Kind, keyWords(k))
@@ -86,7 +86,7 @@ func (m *machine) bundle(l *pb.LaunchSpec) *pb.Bundle {
 	return &pb.Bundle{Key: l.Key, Cgroup: "of the step", LimitS: l.LimitS, Job: bundle.JobOf(l)}
 }
 
-// launched has a shim accept a step.
+// launched makes a shim accept a step.
 func (m *machine) launched(b *pb.Bundle) (*nodepb.Answer, error) {
 	k := agent.KeyOf(b.Key)
 	m.s.logf("%s: launches %s", m.name, keyWords(k))
@@ -102,7 +102,7 @@ func (m *machine) launched(b *pb.Bundle) (*nodepb.Answer, error) {
 	return &nodepb.Answer{}, nil
 }
 
-// failed keeps the record of a step that never began. What it came to before stands.
+// failed records the end of a step that never began. An earlier end stands.
 func (m *machine) failed(f *nodepb.Fail) {
 	k, x := agent.KeyOf(f.Exit.Key), f.Exit
 	b := privsep.Brief(f.Bundle)
@@ -123,7 +123,7 @@ func (m *machine) failed(f *nodepb.Fail) {
 	m.told(sh)
 }
 
-// forget deletes what is left of a step, and keeps what an attempt came to.
+// forget deletes a step, and remembers how the attempt ended.
 func (m *machine) forget(k agent.Key) {
 	sh := m.spool[k]
 	if sh != nil && sh.exit == nil {
@@ -136,7 +136,7 @@ func (m *machine) forget(k agent.Key) {
 	delete(m.launches, k)
 }
 
-// history is what has ended here and is here no more.
+// history returns the ends of attempts that are gone.
 func (m *machine) history(above uint64) *nodepb.Answer {
 	a := &nodepb.Answer{}
 	for _, k := range sortedKeys(m.past) {
@@ -150,7 +150,7 @@ func (m *machine) history(above uint64) *nodepb.Answer {
 	return a
 }
 
-// report is what noded-root says of a step.
+// report returns noded-root's report on a step.
 func (sh *shim) report() *pb.StepReport {
 	return &pb.StepReport{Key: sh.key.Proto(), Phase: sh.phase, SignalsSeen: sh.seen, Exit: sh.exit}
 }

@@ -7,13 +7,13 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// script is what a batch script will do, decided when its job is submitted.
+// script is what a batch script will do, decided at submission.
 type script struct {
 	run     time.Duration // until it ends by itself
 	verdict string        // exited, signaled, oom, output_failed
 	status  uint32        // wait status
 	onTERM  int           // dies, traps (and exits 0), ignores
-	lingers time.Duration // processes it left behind keep the cgroup for so long
+	lingers time.Duration // its leftover processes keep the cgroup for so long
 }
 
 const (
@@ -22,7 +22,7 @@ const (
 	ignores
 )
 
-// shim is one step attempt as its folder in the spool and its processes show it. It outlives the node daemon.
+// shim is one step attempt: its directory in the spool and its processes. It outlives the node daemon.
 type shim struct {
 	m      *machine
 	key    agent.Key
@@ -45,7 +45,7 @@ type shim struct {
 
 	alive   bool // processes exist
 	refused bool // never began: the answer to an order that cannot be carried out
-	killed  bool // the shim itself has died: nobody will write a record
+	killed  bool // the shim itself has died and will write no record
 	timer   int  // number of the timer in force; older ones do nothing
 }
 
@@ -76,10 +76,10 @@ func (sh *shim) runFor(d time.Duration) {
 	sh.after(d, func() { sh.done(sh.script.verdict, sh.script.status) })
 }
 
-// endNS is when its limit is reached, by CLOCK_BOOTTIME.
+// endNS is when its time limit ends, by CLOCK_BOOTTIME.
 func (sh *shim) endNS() int64 { return sh.begunNS + int64(sh.limitS)*1e9 + sh.sleptNS }
 
-// arm waits for the time limit that is in force now.
+// arm sets a timer for the current time limit.
 func (sh *shim) arm() {
 	if sh.limitS == 0 {
 		return
@@ -93,7 +93,7 @@ func (sh *shim) arm() {
 	})
 }
 
-// order is what the daemon passes on.
+// order applies an order that the daemon passes on.
 func (sh *shim) order(o *pb.StepOrder) {
 	if sh.killed || sh.phase != pb.StepPhase_STEP_RUNNING {
 		return
@@ -119,7 +119,7 @@ func (sh *shim) order(o *pb.StepOrder) {
 	}
 }
 
-// signal is a numbered signal, delivered once.
+// signal delivers a numbered signal once.
 func (sh *shim) signal(sig *pb.Signal) {
 	if (sig.Target == pb.SignalAll || !sh.key.Holder()) && !sh.hold && !sh.frozen && sh.stop == "" && sh.script.onTERM == dies &&
 		sh.phase == pb.StepPhase_STEP_RUNNING {
@@ -150,7 +150,7 @@ func (sh *shim) suspend(want bool) {
 	}
 }
 
-// end begins the end, as SIGTERM does.
+// end starts the end, as SIGTERM does.
 func (sh *shim) end(why string, onOrder bool) {
 	if sh.stop != "" || sh.phase != pb.StepPhase_STEP_RUNNING {
 		return
@@ -174,7 +174,7 @@ func (sh *shim) kill() {
 	}
 }
 
-// done: the first process is gone; what it left behind may keep the cgroup a while.
+// done is the end of the first process; leftovers may keep the cgroup for a while.
 func (sh *shim) done(verdict string, status uint32) {
 	if sh.killed { // nobody watches
 		sh.alive = false
@@ -204,7 +204,7 @@ func (sh *shim) done(verdict string, status uint32) {
 	})
 }
 
-// record is the exit record on disk: the cgroup is empty.
+// record writes the exit record: the cgroup is empty.
 func (sh *shim) record(x *pb.ExitRecord) {
 	sh.alive, sh.exit, sh.phase = false, x, pb.StepPhase_STEP_ENDED
 	sh.timer++
@@ -212,7 +212,7 @@ func (sh *shim) record(x *pb.ExitRecord) {
 	sh.m.told(sh)
 }
 
-// bury is what the runner does about a dead shim: it ends what is left and writes the record itself.
+// bury does what the runner does for a dead shim: it kills leftovers and writes the record itself.
 func (sh *shim) bury() {
 	sh.record(&pb.ExitRecord{Key: sh.key.Proto(), Verdict: "lost", Detail: "its shim died", EndNs: sh.m.wall()})
 }

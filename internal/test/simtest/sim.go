@@ -28,11 +28,11 @@ type Options struct {
 	Jobs  int           // 0: the seed decides
 	Chaos time.Duration // how long faults strike; 0: the seed decides
 	Trace bool          // keep a trace
-	// Restore has backups made and restored at random points. Users submit single jobs then, and no machine is switched off.
+	// Restore makes and restores backups at random points. Then users submit only single jobs, and no machine is switched off.
 	Restore bool
 }
 
-// Result is what a run came to.
+// Result is the result of a run.
 type Result struct {
 	Err    error // the first violation
 	Trace  []string
@@ -41,11 +41,11 @@ type Result struct {
 	Stats  Stats
 }
 
-// Stats count what happened, so that a test can see that the faults did strike.
+// Stats count events, so that a test can see that the faults did strike.
 type Stats struct {
 	Commits, Crashes, Starts, Requeues, Terminal int
 	Ends                                         map[string]int // terminal states
-	Seen                                         map[string]int // what jobs had when they started, and what became of them
+	Seen                                         map[string]int // properties of jobs at their start, and what became of them
 }
 
 // sim is one run.
@@ -59,16 +59,16 @@ type sim struct {
 	cfg      *state.Config
 	params   record.Params
 	disk     *journal.Memory
-	backup   *journal.Memory   // the newest; nil: there is none
-	backedUp map[string]uint64 // witness.givenUp when it was made
+	backup   *journal.Memory   // the newest; nil: none
+	backedUp map[string]uint64 // witness.givenUp at the time of the backup
 	ctl      *controller       // nil: down
 	nodes    []*machine
 	work     workload
 	epilog   bool  // there is one
 	sruns    int   // so far
 	made     int   // reservations so far
-	calmNS   int64 // since when nothing goes wrong
-	unseen   bool  // the last commit is on disk, and its controller died before it could say so
+	calmNS   int64 // when the calm began
+	unseen   bool  // the last commit is on disk, but its controller died before it could tell anyone
 	streams  int
 	clocks   clocks
 	resting  bool
@@ -76,7 +76,7 @@ type sim struct {
 	witness  *witness
 }
 
-// deadline is how long, after the last fault, the cluster may take to come to rest.
+// deadline bounds the time from the last fault until the cluster is at rest.
 const deadline = 6 * time.Hour
 
 // Run simulates one seed.
@@ -142,7 +142,7 @@ func newSim(o Options) *sim {
 		MinJobAgeS:      1e6, MaxJobCount: 10000, MaxArraySize: 1001, JobRequeue: s.chance(0.5), HoldOnPrologFail: s.chance(0.5),
 		RequeueDelayS: uint32(1 + s.rng.IntN(10)), PriorityBasic: s.chance(0.8), MaxJobsPerUser: 1000}
 	if s.chance(0.3) {
-		set.MinJobAgeS = 300 // and jobs are forgotten while others run
+		set.MinJobAgeS = 300 // so that jobs are forgotten while others run
 	}
 	s.cfg = &state.Config{Settings: set, Default: "debug", PartitionNodes: map[string][]string{}}
 	for i := range s.o.Nodes {
@@ -155,7 +155,7 @@ func newSim(o Options) *sim {
 		s.cfg.PartitionNodes["debug"] = append(s.cfg.PartitionNodes["debug"], m.name)
 	}
 	s.params = record.Params{Weights: record.Weights{Basic: set.PriorityBasic}}
-	if !o.Restore { // a state from a backup is wrong about which machines are off, and nobody switches them on
+	if !o.Restore { // a backup is wrong about which machines are off, and nobody switches them on
 		s.drawPower()
 	}
 	s.drawWorkload()
@@ -169,7 +169,7 @@ func newSim(o Options) *sim {
 	return s
 }
 
-// look asks now and then whether everything that was submitted has ended and nothing is left of it.
+// look checks periodically whether everything submitted has ended and nothing is left of it.
 func (s *sim) look() {
 	s.resting = s.unrest() == ""
 	if s.ctl != nil {
@@ -181,7 +181,7 @@ func (s *sim) look() {
 	s.after(2*time.Second, s.look)
 }
 
-// unrest says what keeps the cluster from being at rest, "" = nothing.
+// unrest returns what keeps the cluster from being at rest, "" = nothing.
 func (s *sim) unrest() string {
 	if s.ctl == nil {
 		return "no controller"
@@ -215,5 +215,5 @@ func (s *sim) unrest() string {
 	return ""
 }
 
-// Tail is the end of a trace, for a failing test.
+// Tail returns the end of a trace, for a failing test.
 func (r Result) Tail(n int) string { return strings.Join(r.Trace[max(0, len(r.Trace)-n):], "\n") }

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// srun makes steps of jobs that run, and ends and signals some, repeatedly.
+// srun creates steps of running jobs, and ends and signals some, periodically.
 func (s *sim) srun() {
 	if s.calm {
 		return
@@ -52,7 +52,7 @@ func (s *sim) srun() {
 	}
 	s.sruns++
 	c := reactor.CreateStep{Caller: operator, Job: j.Id, Spec: s.anyStep(j), RequestID: strconv.Itoa(s.sruns)}
-	for range 1 + s.rng.IntN(2) { // an answer that got lost is followed by the same request
+	for range 1 + s.rng.IntN(2) { // after a lost answer the same request is repeated
 		s.ctl.send(c, nil)
 	}
 }
@@ -69,14 +69,14 @@ func (s *sim) anyStep(j *pb.JobRecord) *pb.StepSpec {
 	return spec
 }
 
-// stepScript is what the tasks of a step do on a node.
+// stepScript returns what a step's tasks do on a node.
 func (s *sim) stepScript() script {
 	sc := s.anyScript()
 	sc.run = s.between(0, time.Minute)
 	return sc
 }
 
-// isExcused: the step was given up with its node, by itself or with its allocation.
+// isExcused reports whether the step was given up with its node, by itself or with its allocation.
 func (w *witness) isExcused(at stepAt) bool {
 	if w.excused[at] || at.Holder() {
 		return w.excused[at]
@@ -86,7 +86,7 @@ func (w *witness) isExcused(at stepAt) bool {
 	return w.excused[batch] || w.excused[extern]
 }
 
-// startedStep checks a step that starts: within its allocation, and not on the CPUs of another one.
+// startedStep checks a step that starts: it is within its allocation, and not on another step's CPUs.
 func (w *witness) startedStep(st *step, l *pb.LaunchSpec) {
 	w.stats.Seen["step"]++
 	held := false
@@ -117,7 +117,7 @@ func (w *witness) startedStep(st *step, l *pb.LaunchSpec) {
 	}
 }
 
-// heldToTheEnd: what only held a node of a job ended by itself, which it does at the time limit.
+// heldToTheEnd reports whether a placeholder on a node of a job ended by itself, which it does at the time limit.
 func (w *witness) heldToTheEnd(j *pb.JobRecord) bool {
 	return slices.ContainsFunc(nodesOf(j), func(node string) bool {
 		st := w.steps[stepOf(j, node)]
@@ -125,7 +125,7 @@ func (w *witness) heldToTheEnd(j *pb.JobRecord) bool {
 	})
 }
 
-// firstStep checks that a job which starts has its first step, in the same commit, and later none for the same request.
+// firstStep checks that a starting job has its first step in the same commit, and later no other one for the same request.
 func (w *witness) firstStep(old, now *pb.JobRecord, v *state.View) {
 	if old.FirstStep == nil || now.State != pb.JobState_JOB_RUNNING || now.StateFlags&pb.JobConfiguring != 0 {
 		return
@@ -139,7 +139,7 @@ func (w *witness) firstStep(old, now *pb.JobRecord, v *state.View) {
 	}
 }
 
-// freedSteps checks that nothing of a job's steps is left where its share is free.
+// freedSteps checks that no step of a job is left where its share is free.
 func (w *witness) freedSteps(at stepAt, down bool) {
 	for o, st := range w.steps {
 		if st.live && !o.Holder() && o.node == at.node && o.attempt() == at.attempt() && !down {
@@ -148,7 +148,7 @@ func (w *witness) freedSteps(at stepAt, down bool) {
 	}
 }
 
-// stepped compares the steps of a job with what they were.
+// stepped compares the steps of a job with their previous state.
 func (w *witness) stepped(id uint32, v *state.View) {
 	old, now := w.jobSteps[id], v.Steps(id)
 	w.jobSteps[id] = now
@@ -187,7 +187,7 @@ func (w *witness) freedStep(at stepAt, n *state.Node) {
 	}
 }
 
-// stepEnded checks the terminal record of a step against what has happened.
+// stepEnded checks the terminal record of a step against the facts.
 func (w *witness) stepEnded(s *pb.StepRecord) {
 	key := state.KeyOf(s)
 	if w.stepEnds[key] {
@@ -208,7 +208,7 @@ func (w *witness) stepEnded(s *pb.StepRecord) {
 	}
 }
 
-// loadedSteps compares what a new controller has read of steps with what the last one had said.
+// loadedSteps compares the steps that a new controller has loaded with the last ones published.
 func (w *witness) loadedSteps(v *state.View, unseen bool) {
 	ids := map[uint32]bool{}
 	for id := range w.jobSteps {
@@ -230,7 +230,7 @@ func (w *witness) loadedSteps(v *state.View, unseen bool) {
 	}
 }
 
-// sameStep compares two records, but for times that clocks move.
+// sameStep compares two records, except times that move with clocks.
 func (w *witness) sameStep(a, b *pb.StepRecord) bool {
 	if w.s.clocks.set && state.StepLive(a) {
 		a, b = state.CloneStep(a), state.CloneStep(b)

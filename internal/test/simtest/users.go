@@ -11,17 +11,17 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// submission is a job as its user sees it: submitted until it is acknowledged, with the same request id.
+// submission is a job as its user sees it: submitted with the same request id until it is acknowledged.
 type submission struct {
 	n      int
 	spec   *pb.JobSpec
 	script script
 	id     uint32 // once acknowledged
-	tasks  int    // of an array
-	bound  bool   // has named what it depends on
+	tasks  int    // tasks of an array
+	bound  bool   // it has named its dependency
 	first  *pb.FirstStep
 
-	depends string // what it waits for, as far as that has not been changed
+	depends string // its dependency, unless changed since
 	on      uint32
 }
 
@@ -42,7 +42,7 @@ func (s *sim) newSubmission(n int) *submission {
 	}
 	s.work.dress(s, sub)
 	sub.spec.Interactive = sub.spec.Array == "" && s.chance(0.1)
-	if sub.spec.Interactive && s.chance(0.7) { // of srun, else of salloc
+	if sub.spec.Interactive && s.chance(0.7) { // by srun, else by salloc
 		sub.first = &pb.FirstStep{RequestId: fmt.Sprintf("first-%d", n), Spec: &pb.StepSpec{Name: "step"}}
 	}
 	return sub
@@ -72,7 +72,7 @@ func (s *sim) anyScript() script {
 	return sc
 }
 
-// scriptOf is what the batch script of a launch does, or how the rest of a multi-node job behaves.
+// scriptOf returns what a launch's batch script does, or how the rest of a multi-node job behaves.
 func (s *sim) scriptOf(l *pb.LaunchSpec) script {
 	if l.Step != nil {
 		return s.stepScript()
@@ -88,7 +88,7 @@ func (s *sim) scriptOf(l *pb.LaunchSpec) script {
 	return s.subs[n].script
 }
 
-// submit sends the job until it is acknowledged: a lost answer is followed by the same request.
+// submit sends the job until it is acknowledged: after a lost answer it repeats the request.
 func (s *sim) submit(sub *submission) {
 	if sub.id != 0 {
 		return
@@ -104,7 +104,7 @@ func (s *sim) submitTo(c *controller, sub *submission) {
 	spec := state.CloneSpec(sub.spec)
 	j, p := admit.Job(c.View(), spec, fmt.Sprintf("request-%d", sub.n))
 	switch {
-	case p.GetCode() == uint32(pb.CodeNodeConfig) && spec.Reservation != "": // for one that is too small for it
+	case p.GetCode() == uint32(pb.CodeNodeConfig) && spec.Reservation != "": // for a reservation that is too small
 		sub.spec.Reservation = ""
 		return
 	case p != nil:
@@ -120,10 +120,10 @@ func (s *sim) submitTo(c *controller, sub *submission) {
 	c.send(reactor.Submit{Job: j, Texts: texts, Layout: c.View().Layout}, func(r any) {
 		done, ok := r.(reactor.Submitted)
 		if p, refused := r.(*pb.Problem); refused && pb.Code(p.Code) == pb.CodeDependency {
-			sub.spec.Dependency, sub.depends = "", "" // what it was to wait for has been forgotten meanwhile
+			sub.spec.Dependency, sub.depends = "", "" // its dependency was forgotten meanwhile
 		}
 		if !ok {
-			return // full disk; it is tried again
+			return // full disk; tried again
 		}
 		if sub.id != 0 && sub.id != done.ID {
 			s.fail("submission %d was acknowledged as job %d and as job %d", sub.n, sub.id, done.ID)
@@ -137,7 +137,7 @@ func (s *sim) submitTo(c *controller, sub *submission) {
 	})
 }
 
-// meddle is somebody doing something to some job.
+// meddle makes somebody do something to some job.
 func (s *sim) meddle() {
 	if s.calm {
 		return
@@ -170,7 +170,7 @@ func (s *sim) meddle() {
 	}
 }
 
-// order sends a command of a user and tells the witness when it was carried out.
+// order sends a user's command and tells the witness when it was carried out.
 func (s *sim) order(cmd reactor.Command) {
 	s.ctl.send(cmd, func(r any) {
 		if o, ok := r.(reactor.Outcomes); ok {
@@ -202,7 +202,7 @@ func (s *sim) setNode(m *machine, value string) {
 		down = 1
 	}
 	s.witness.downing[m.name] += down
-	answers := value == "RESUME" && s.ctl.View().Node(m.name).UntoldNs != 0 // for what a node has forgotten from before a restore
+	answers := value == "RESUME" && s.ctl.View().Node(m.name).UntoldNs != 0 // for ends that a node has forgotten from before a restore
 	if value == "DOWN" || answers {
 		s.witness.givenUp[m.name] = s.ctl.View().Restored
 	}

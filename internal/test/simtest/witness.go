@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// witness watches from outside: what processes there are, and what the controller has said in public.
+// witness watches from outside: the processes, and what the controller publishes.
 type witness struct {
 	s    *sim
 	hash hash.Hash64
@@ -24,7 +24,7 @@ type witness struct {
 	highest   uint32                   // id
 	forgotten map[uint32]bool
 	acks      map[uint32]*submission
-	cancelled map[uint32]bool   // somebody asked for it
+	cancelled map[uint32]bool   // somebody requested it
 	submitted map[string]uint32 // number of a submission -> its job
 
 	steps      map[stepAt]*step
@@ -33,27 +33,27 @@ type witness struct {
 	starts     map[attempt]began
 	touched    map[uint32]int64 // when the record of a job last changed
 	tasksEnded map[uint32]map[uint32]bool
-	startedNS  int64            // when the present controller started
-	paused     map[attempt]bool // was suspended: its CPUs are others' to have, and when it goes on it shares them
+	startedNS  int64            // when the current controller started
+	paused     map[attempt]bool // was suspended: other jobs may have its CPUs, and it shares them after it resumes
 	ends       map[ending]bool
 	harmed     map[attempt]string // why an attempt may end as NODE_FAIL
 	excused    map[stepAt]bool    // its share was freed because the node was DOWN
 	freedAt    map[stepAt]bool    // its share was freed
 	jobSteps   map[uint32]*state.JobSteps
 	stepEnds   map[state.StepKey]bool
-	givenBack  map[uint32]uint32      // allocations without a script that were, with the status
-	boots      map[attemptNode]string // boot that the share was given on
+	givenBack  map[uint32]uint32      // returned allocations without a script, with the status
+	boots      map[attemptNode]string // boot in which the share was given
 	stats      Stats
-	fresh      bool                     // a backup was restored: it has not seen a state yet
-	waited     map[uint32]*pb.JobRecord // jobs that waited in it, as they were
-	heard      map[string]uint64        // up to which commit nodes had told in it what they ran
-	givenUp    map[string]uint64        // nodes that an administrator has answered for, and up to which commit
-	told       map[stepAt]bool          // what accounting has heard since, of jobs that were not in it
+	fresh      bool                     // a backup was restored, and no state was seen since
+	waited     map[uint32]*pb.JobRecord // jobs that waited in the backup, as they were
+	heard      map[string]uint64        // up to which commit nodes had reported their steps in the backup
+	givenUp    map[string]uint64        // nodes for which an administrator has answered, and up to which commit
+	told       map[stepAt]bool          // what accounting has learnt since about jobs not in the backup
 
 	unlinked, outage map[string]int64 // since when, and for how long, a node is or was without a stream
-	downing          map[string]int   // orders to set a node DOWN that are under way
-	wakes            map[string]began // since when a node is being powered up
-	overdue          map[string]bool  // it was when ResumeTimeout was over
+	downing          map[string]int   // orders under way to set a node DOWN
+	wakes            map[string]began // since when a node has been powering up
+	overdue          map[string]bool  // it was still powering up at the end of ResumeTimeout
 }
 
 type stepAt struct {
@@ -71,20 +71,20 @@ type attemptNode struct {
 	node string
 }
 
-// ending names a terminal record: a requeued job ends once more.
+// ending identifies a terminal record: a requeued job ends once more.
 type ending struct{ job, attempt, restarts uint32 }
 
-// step is one step attempt as its processes and its record show it.
+// step is one step attempt: its processes and its record.
 type step struct {
 	at        stepAt
 	sh        *shim
 	cpus      state.Cores
 	share     *pb.NodeAlloc
-	overlaps  bool // of a step: it shares what it has
+	overlaps  bool // a step that shares its resources
 	partition string
 	live      bool
 	rec       *pb.ExitRecord
-	began     bool // processes of it have existed
+	began     bool // its processes have existed
 	epilogued bool
 	wiped     bool // its node has lost its disk since
 }
@@ -111,14 +111,14 @@ func stepOf(j *pb.JobRecord, node string) stepAt {
 	return stepAt{agent.Key{Job: j.Id, Attempt: j.Attempt, Epoch: j.Epoch, Step: state.HolderOn(j, node)}, node}
 }
 
-// note puts a fact into the hash of the run and into the trace.
+// note adds a fact to the hash of the run and to the trace.
 func (w *witness) note(format string, args ...any) {
 	fmt.Fprintf(w.hash, "%d ", w.s.now)
 	fmt.Fprintf(w.hash, format, args...)
 	w.s.logf(format, args...)
 }
 
-// started: processes of a step exist from now on.
+// started notes that a step has processes from now on.
 func (w *witness) started(m *machine, sh *shim, l *pb.LaunchSpec) {
 	at := stepAt{sh.key, m.name}
 	w.note("%s: %s runs", m.name, keyWords(at.Key))
@@ -135,7 +135,7 @@ func (w *witness) started(m *machine, sh *shim, l *pb.LaunchSpec) {
 		}
 	}
 	if l.Step != nil {
-		st.share = nil // it is its allocation's
+		st.share = nil // its resources are its allocation's
 		w.startedStep(st, l)
 	}
 	w.steps[at] = st
@@ -154,19 +154,19 @@ func (w *witness) started(m *machine, sh *shim, l *pb.LaunchSpec) {
 	w.room(st)
 }
 
-// beside checks a step that starts against one that is alive. What was given up with its node may be alive elsewhere, but a node
-// itself never runs two attempts of a job.
+// beside checks a starting step against a live one. An attempt given up with its node may be alive elsewhere, but one node never
+// runs two attempts of a job.
 func (w *witness) beside(st, o *step) {
 	excused := w.isExcused(o.at) || w.isExcused(st.at)
 	if w.missed(o.at) && o.at.Epoch >= w.givenUp[o.at.node] {
-		excused = false // all nodes have been heard
+		excused = false // all nodes have reported
 	}
 	if o.at.Job == st.at.Job && o.at.attempt() != st.at.attempt() && (!excused || o.at.node == st.at.node) {
 		w.s.fail("%s starts on %s while %s is alive on %s", keyWords(st.at.Key), st.at.node, keyWords(o.at.Key), o.at.node)
 	}
 }
 
-// ended: the exit record of a step is on disk, also of one that never began.
+// ended notes that the exit record of a step is on disk, even of one that never began.
 func (w *witness) ended(sh *shim) {
 	at := stepAt{sh.key, sh.m.name}
 	w.note("%s: %s has ended: %s", sh.m.name, keyWords(at.Key), exitWords(sh.exit))
@@ -176,7 +176,7 @@ func (w *witness) ended(sh *shim) {
 		w.steps[at] = st
 	}
 	if st.rec != nil && sh.refused {
-		return // a late order was answered; what the step came to stands
+		return // the answer to a late order; the step's first end stands
 	}
 	if st.rec != nil && !w.isExcused(at) {
 		w.s.fail("%s has a second exit record on %s: %s after %s", keyWords(at.Key), sh.m.name, exitWords(sh.exit), exitWords(st.rec))
@@ -184,7 +184,7 @@ func (w *witness) ended(sh *shim) {
 	st.live, st.rec = false, sh.exit
 }
 
-// vanished: the processes are gone and nobody has written a record.
+// vanished notes that the processes are gone without a record.
 func (w *witness) vanished(sh *shim) {
 	at := stepAt{sh.key, sh.m.name}
 	w.note("%s: %s is gone without a record", sh.m.name, keyWords(at.Key))
@@ -192,7 +192,7 @@ func (w *witness) vanished(sh *shim) {
 	w.harmed[at.attempt()] = "its processes vanished"
 }
 
-// wiped: what the spool said of a step is lost.
+// wiped notes that the spool's record of a step is lost.
 func (w *witness) wiped(sh *shim) {
 	w.harmed[attempt{sh.key.Job, sh.key.Attempt, sh.key.Epoch}] = "its spool was lost"
 }
@@ -208,7 +208,7 @@ func (w *witness) acknowledged(id uint32, sub *submission) {
 	}
 }
 
-// committed sees what every commit has changed.
+// committed checks the changes of every commit.
 func (w *witness) committed(c state.Change) {
 	w.before, w.view = w.view, c.View
 	w.recalled(c)
@@ -235,7 +235,7 @@ func (w *witness) committed(c state.Change) {
 	}
 }
 
-// link follows how long a node has been without a stream.
+// link tracks how long a node has been without a stream.
 func (w *witness) link(n *state.Node, nowNS int64) {
 	if n.LinkUp {
 		w.outage[n.Name] = 0
@@ -250,7 +250,7 @@ func (w *witness) link(n *state.Node, nowNS int64) {
 	w.outage[n.Name] = nowNS - w.unlinked[n.Name]
 }
 
-// change compares a job with what it was.
+// change compares a job with its previous state.
 func (w *witness) change(id uint32, v *state.View) {
 	old, now := w.jobs[id], v.Jobs.Get(id)
 	if old == now {
@@ -284,7 +284,7 @@ func (w *witness) change(id uint32, v *state.View) {
 		if state.Pending(now) && now.Attempt == 0 {
 			return
 		}
-		old = &pb.JobRecord{Id: id, State: pb.JobState_JOB_PENDING, Spec: now.Spec} // a task that was made to be started, or ended
+		old = &pb.JobRecord{Id: id, State: pb.JobState_JOB_PENDING, Spec: now.Spec} // a task that was split off to be started, or ended
 	}
 	w.note("%s", jobWords(now))
 	if old.PreemptedBy == "" && now.PreemptedBy != "" {
@@ -295,7 +295,7 @@ func (w *witness) change(id uint32, v *state.View) {
 	}
 	w.attempts(old, now, v)
 	for _, a := range now.Alloc {
-		if a.BootId != "" { // known only when a node has been powered up
+		if a.BootId != "" { // known only once a node was powered up
 			w.boots[attemptNode{attemptOf(now), a.Node}] = a.BootId
 		}
 	}
@@ -314,7 +314,7 @@ func (w *witness) change(id uint32, v *state.View) {
 func (w *witness) attempts(old, now *pb.JobRecord, v *state.View) {
 	switch {
 	case now.Attempt == old.Attempt && now.Epoch == old.Epoch:
-	case v.FromBackup(now.Epoch) && now.Epoch > old.Epoch: // lost with a restore, and found
+	case v.FromBackup(now.Epoch) && now.Epoch > old.Epoch: // lost in a restore, and found
 		w.stats.Seen["found attempt"]++
 	case now.Attempt != old.Attempt+1 || now.Epoch <= old.Epoch:
 		w.s.fail("attempts are not in order: %s epoch %d was %s epoch %d", jobWords(now), now.Epoch, jobWords(old), old.Epoch)
@@ -325,7 +325,7 @@ func (w *witness) attempts(old, now *pb.JobRecord, v *state.View) {
 			w.s.fail("%s starts again, its script has ended before the restore: %s", jobWords(now), exitWords(x))
 		}
 		w.began[now.Id] = true
-		if v == w.view { // not of a commit that nobody was told of
+		if v == w.view { // not for a commit that nobody was told of
 			w.starts[attemptOf(now)] = began{w.s.now, w.s.clocks.boot}
 		}
 		if len(now.Alloc) > 0 { // else it was started and given up in one commit
@@ -338,7 +338,7 @@ func (w *witness) attempts(old, now *pb.JobRecord, v *state.View) {
 	}
 }
 
-// shares looks at the nodes that are free of the job now.
+// shares checks the nodes that the job has just left.
 func (w *witness) shares(old, now *pb.JobRecord, v *state.View) {
 	free := map[string]bool{}
 	j := now
@@ -389,7 +389,7 @@ func (w *witness) freed(at stepAt, n *state.Node) {
 	}
 }
 
-// epilogued: the epilog of an attempt has run, and may have before another daemon.
+// epilogued notes that the epilog of an attempt has run; it may also have run under an earlier daemon.
 func (w *witness) epilogued(at stepAt) {
 	w.note("%s: epilog of %s", at.node, keyWords(at.Key))
 	st := w.steps[at]
@@ -401,7 +401,7 @@ func (w *witness) epilogued(at stepAt) {
 	st.epilogued = true
 }
 
-// terminal checks a terminal record against what has happened.
+// terminal checks a terminal record against the facts.
 func (w *witness) terminal(old, now *pb.JobRecord) {
 	end := ending{now.Id, now.Attempt, now.Restarts}
 	if w.ends[end] {
@@ -429,7 +429,7 @@ func (w *witness) terminal(old, now *pb.JobRecord) {
 	}
 	success := rec != nil && rec.Verdict == "exited" && rec.WaitStatus == 0 && !now.Spec.Interactive
 	failed := w.failure(now)
-	_, late := w.givenBack[now.Id] // and its limit had been reached meanwhile
+	_, late := w.givenBack[now.Id] // and its time limit was reached meanwhile
 	if status, gave := w.givenBack[now.Id]; gave {
 		success = success || status == 0 && now.State == pb.JobState_JOB_COMPLETED
 		failed = orElse(failed, "given back")
@@ -476,7 +476,7 @@ func (w *witness) expect(j *pb.JobRecord, ok bool, want pb.JobState) {
 	}
 }
 
-// nodesOf are the nodes of an attempt; of one that was found after a restore only one is known.
+// nodesOf returns the nodes of an attempt; for one found after a restore only one is known.
 func nodesOf(j *pb.JobRecord) []string {
 	nodes := []string{j.BatchHost}
 	for _, a := range j.Alloc {
@@ -485,7 +485,7 @@ func nodesOf(j *pb.JobRecord) []string {
 	return nodes
 }
 
-// failure is a record of the attempt, on any of its nodes, that says that it failed by itself.
+// failure returns a record of the attempt, on any of its nodes, by which it failed by itself.
 func (w *witness) failure(j *pb.JobRecord) string {
 	for _, node := range nodesOf(j) {
 		if st := w.steps[stepOf(j, node)]; st != nil && st.rec != nil {
@@ -502,13 +502,13 @@ func (w *witness) failure(j *pb.JobRecord) string {
 	return ""
 }
 
-// loaded compares what a new controller has read with what the last one had said.
+// loaded compares what a new controller has loaded with what the last one had published.
 func (w *witness) loaded(v *state.View) {
 	if w.fresh {
 		w.restored(v)
 		return
 	}
-	unseen := w.s.unseen // the last commit is on disk and nobody was told
+	unseen := w.s.unseen // the last commit is on disk and was not published
 	w.s.unseen = false
 	ids := map[uint32]bool{}
 	for id := range w.jobs {
@@ -550,12 +550,12 @@ func (w *witness) loaded(v *state.View) {
 	clear(w.downing)
 	for _, n := range v.Nodes() {
 		w.link(n, w.s.now)
-		w.wake(n, 0) // if it is not known since when
+		w.wake(n, 0) // if the time is unknown
 	}
 }
 
-// plain leaves out what is only shown of a waiting job and not stored, and where somebody has set clocks the times that move with them: a
-// row that was written by an earlier clock is moved when it is loaded, and what has not been written about the clock is seen anew.
+// plain omits the fields of a waiting job that are shown but not stored and, if clocks were set, the times that move with them:
+// rows written before a change of the clock are moved when they are loaded, and unstored observations of the clock are made anew.
 func (w *witness) plain(j *pb.JobRecord) *pb.JobRecord {
 	c := plain(j)
 	if c == nil || !w.s.clocks.set || !state.Active(c) {
@@ -580,7 +580,7 @@ func plain(j *pb.JobRecord) *pb.JobRecord {
 	return c
 }
 
-// strays looks for what was given up with its node and is still alive, long after the node has come back.
+// strays looks for steps that were given up with their node and are still alive, long after the node has come back.
 func (w *witness) strays() {
 	for at, st := range w.steps {
 		if st.live && w.isExcused(at) {
@@ -589,7 +589,7 @@ func (w *witness) strays() {
 	}
 }
 
-// final looks at what is left when everything is at rest.
+// final checks what is left when everything is at rest.
 func (w *witness) final() {
 	w.accounted()
 	for id := range w.acks {

@@ -8,7 +8,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// keyWords names a step in traces: job.attempt and the kind of step.
+// keyWords formats a step for traces: job.attempt and the kind of step.
 func keyWords(k agent.Key) string {
 	kind := "batch"
 	switch {

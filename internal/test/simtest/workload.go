@@ -14,14 +14,14 @@ import (
 	"github.com/sluice-hpc/sluice/sched/record"
 )
 
-// workload is what the jobs of a run ask for beyond CPUs and time. Each seed draws its own mixture.
+// workload is what the jobs of a run request beyond CPUs and time. Each seed draws its own mixture.
 type workload struct {
 	arrays, depends, devices, licenses, reservations, shared bool
 	// mode of partition debug, which yields to partition urgent; "" = nobody yields
 	preempt string
 }
 
-// What there is of it.
+// Available resources.
 const (
 	nodeGPUs   = 2
 	licenses   = 3
@@ -37,7 +37,7 @@ func (s *sim) drawWorkload() {
 	}
 }
 
-// settings makes the configuration that the workload needs.
+// settings creates the configuration for the workload.
 func (w *workload) settings(s *sim) {
 	all := s.cfg.PartitionNodes["debug"]
 	add := func(p *pb.PartitionRecord) {
@@ -69,7 +69,7 @@ func (w *workload) settings(s *sim) {
 	}
 }
 
-// dress gives a submission what the workload has.
+// dress adds properties of the workload to a submission.
 func (w *workload) dress(s *sim, sub *submission) {
 	spec := sub.spec
 	var parts []string
@@ -100,7 +100,7 @@ func (w *workload) dress(s *sim, sub *submission) {
 	}
 }
 
-// bind names, at the moment of the submission, what is there to name: a job to depend on, a reservation to be in.
+// bind adds, at submission, references to existing objects: a job to depend on, a reservation.
 func (w *workload) bind(s *sim, sub *submission, v *state.View) {
 	spec := sub.spec
 	if sub.bound {
@@ -134,7 +134,7 @@ func (s *sim) anyReservation(v *state.View) *pb.ReservationRecord {
 	return nil
 }
 
-// reserve makes a reservation now and then, and deletes one.
+// reserve creates and deletes reservations periodically.
 func (s *sim) reserve() {
 	if s.calm {
 		return
@@ -190,7 +190,7 @@ func (s *sim) anyPlace() []*pb.KeyValue {
 	return out
 }
 
-// anyID names a job, or one or several of its tasks.
+// anyID returns the id of a job, or of one or several of its tasks.
 func (s *sim) anyID(sub *submission) string {
 	id := strconv.Itoa(int(sub.id))
 	if sub.tasks == 0 || s.chance(0.5) {
@@ -203,7 +203,7 @@ func (s *sim) anyID(sub *submission) string {
 	return fmt.Sprintf("%s_%d", id, k)
 }
 
-// change is an update of a job by an operator.
+// change returns an operator's update of a job.
 func (s *sim) change(sub *submission, id string) {
 	kv := &pb.KeyValue{}
 	switch s.rng.IntN(6) {
@@ -225,7 +225,7 @@ func (s *sim) change(sub *submission, id string) {
 	s.order(reactor.UpdateJob{Caller: operator, IDs: []string{id}, Set: []*pb.KeyValue{kv}})
 }
 
-// settleJobs undoes, in the calm, what keeps jobs of the workload from ever running: dependencies that cannot be met, and
+// settleJobs removes, in the calm, obstacles that would keep jobs from ever running: dependencies that cannot be met, and
 // reservations.
 func (s *sim) settleJobs() {
 	for _, r := range s.ctl.View().Reservations() {

@@ -21,7 +21,7 @@ type world struct {
 
 type event struct {
 	at int64
-	n  uint64 // events of one moment happen in the order in which they were planned
+	n  uint64 // events at the same time happen in the order in which they were scheduled
 	do func()
 }
 
@@ -41,14 +41,14 @@ func (h *eventHeap) Pop() any {
 	return e
 }
 
-// epoch is when every simulation begins.
+// epoch is the start time of every simulation.
 const epoch = 1_700_000_000e9
 
 func newWorld(seed uint64, tracing bool) world {
 	return world{now: epoch, rng: rand.New(rand.NewPCG(seed, 0x51d)), tracing: tracing}
 }
 
-// step lets the next event happen; false: there is none, or something is wrong.
+// step executes the next event; false: there is none, or a violation.
 func (w *world) step() bool {
 	if w.err != nil || len(w.events) == 0 {
 		return false
@@ -59,7 +59,7 @@ func (w *world) step() bool {
 	return w.err == nil
 }
 
-// at and after plan an event.
+// at and after schedule an event.
 func (w *world) at(t int64, do func()) {
 	w.count++
 	heap.Push(&w.events, event{at: max(t, w.now), n: w.count, do: do})
@@ -69,15 +69,15 @@ func (w *world) after(d time.Duration, do func()) { w.at(w.now+int64(d), do) }
 
 func (w *world) since() time.Duration { return time.Duration(w.now - epoch) }
 
-// chance is true with probability p.
+// chance returns true with probability p.
 func (w *world) chance(p float64) bool { return w.rng.Float64() < p }
 
-// between is a duration, uniform.
+// between returns a uniformly distributed duration.
 func (w *world) between(a, b time.Duration) time.Duration {
 	return a + time.Duration(w.rng.Int64N(int64(b-a)+1))
 }
 
-// short is mostly a fraction of d and sometimes d: most things are quick, and the order of two of them is seldom certain.
+// short returns mostly a fraction of d and sometimes d: most things are quick, and the order of two is rarely certain.
 func (w *world) short(d time.Duration) time.Duration {
 	if w.chance(0.1) {
 		return w.between(0, d)
@@ -85,7 +85,7 @@ func (w *world) short(d time.Duration) time.Duration {
 	return w.between(0, d/100)
 }
 
-// maxTrace bounds what is kept of a trace: its end.
+// maxTrace bounds a trace: only its end is kept.
 const maxTrace = 4000
 
 func (w *world) logf(format string, args ...any) {

@@ -1,4 +1,4 @@
-// Package containertest gives tests of containers an image, and a machine on which an OCI runtime works.
+// Package containertest provides an image for tests of containers, and a machine on which an OCI runtime works.
 package containertest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"testing"
 )
 
-// Missing says why there can be no containers on this machine, as a reason to skip a test.
+// Missing returns why containers do not work on this machine, as a reason to skip a test.
 func Missing() error {
 	for _, program := range []string{"podman", "crun", "nsenter", "busybox"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -39,15 +39,15 @@ func Missing() error {
 	return nil
 }
 
-// FirstUID is that of the users of test runs: each process of tests has one of its own, in no passwd file, so that what a killed run has
-// left of a user (processes, keyrings, Podman's files) is not in the way of another.
+// FirstUID is the first uid of test runs. Each test process has a uid of its own, in no passwd file, so that leftovers of a
+// killed run (processes, keyrings, Podman's files) do not disturb another.
 const FirstUID = 540_000_000
 
 // UID is the uid of this run.
 func UID() uint32 { return FirstUID + uint32(os.Getpid()) }
 
-// Tidy removes what Podman 4.3 leaves when it is killed: it unpacks archives of images below /var/tmp, whatever TMPDIR says. What this run
-// made goes, and what runs made that are over.
+// Tidy removes leftovers of a killed Podman 4.3, which unpacks image archives below /var/tmp, whatever TMPDIR says: those of this
+// run and of runs that have ended.
 func Tidy() {
 	left, _ := filepath.Glob("/var/tmp/oci*")
 	for _, dir := range left {
@@ -62,22 +62,23 @@ func Tidy() {
 	}
 }
 
-const maxPID = 1 << 22 // the most that the kernel gives
+const maxPID = 1 << 22 // the kernel's maximum
 
 const unified = "/sys/fs/cgroup/unified"
 
-// hybrid: cgroup v1 with controllers in a second hierarchy beside it, which crun refuses whether or not it is to make cgroups.
+// hybrid reports whether cgroup v1 has controllers in a second hierarchy beside it, which crun refuses whether or not it creates
+// cgroups.
 func hybrid() bool {
 	b, err := os.ReadFile(unified + "/cgroup.controllers")
 	return err == nil && len(bytes.TrimSpace(b)) > 0
 }
 
-// Hide is a shell command that hides that hierarchy in a mount namespace of its own.
+// Hide is a shell command that hides that hierarchy in its own mount namespace.
 const Hide = "if [ -e " + unified + "/cgroup.controllers ]; then umount " + unified + " || exit 1; fi"
 
 const within = "SLUICE_TEST_CGROUP_V1" // set in that other process
 
-// Inside runs a test where an OCI runtime works, in another process if need be; false: it has been run there, and is over.
+// Inside runs a test where an OCI runtime works, in another process if necessary; false: it ran there, and is done.
 func Inside(t *testing.T) bool {
 	t.Helper()
 	if err := Missing(); err != nil {
@@ -100,7 +101,7 @@ func Inside(t *testing.T) bool {
 	return false
 }
 
-// Archive writes an image in the format of OCI: busybox, in the working folder /work, with the variables.
+// Archive writes an OCI image: busybox, in the working directory /work, with the variables.
 func Archive(path string, env ...string) error {
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
@@ -148,8 +149,8 @@ func Archive(path string, env ...string) error {
 	return errors.Join(err, layer.err, image.err, os.WriteFile(path, image.bytes(), fs.FileMode(0o644)))
 }
 
-// Bundle makes an OCI bundle in a folder that there is: busybox, in the working folder /work, with the variables. change may alter its
-// configuration.
+// Bundle creates an OCI bundle in an existing directory: busybox, in the working directory /work, with the variables. change may
+// alter its configuration.
 func Bundle(dir string, change func(config map[string]any), env ...string) error {
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
@@ -183,7 +184,7 @@ func Bundle(dir string, change func(config map[string]any), env ...string) error
 	return errors.Join(err, jerr, os.WriteFile(dir+"/config.json", text, 0o644))
 }
 
-// applets of busybox are what there is to run.
+// applets are the available programs of busybox.
 var applets = []string{"cat", "echo", "env", "false", "grep", "head", "id", "kill", "ls", "pwd", "readlink", "sh", "sleep", "touch", "true",
 	"tty"}
 

@@ -20,13 +20,13 @@ type device struct {
 	uuid string
 }
 
-// affinityCPUs is for how many processors the nearness of a GPU is asked.
+// affinityCPUs is the number of processors to query for a GPU's affinity.
 const affinityCPUs = 1024 // the library takes eight times as many bits
 
 // UUID implements gpu.Device.
 func (d *device) UUID() string { return d.uuid }
 
-// Info implements gpu.Device. What a GPU must say is its name, address and minor; the rest is not known where it is not said.
+// Info implements gpu.Device. Name, address and minor number are required; other values may be unknown.
 func (d *device) Info() (gpu.Info, error) {
 	in := gpu.Info{UUID: d.uuid, Minor: gpu.NA, NUMA: gpu.NA, ECC: "n/a"}
 	var ret nvml.Return
@@ -37,7 +37,7 @@ func (d *device) Info() (gpu.Info, error) {
 	if ret != nvml.SUCCESS {
 		return in, d.s.check(ret, "tell the PCI address of GPU "+d.uuid)
 	}
-	if in.PCI = busID(pci.BusId); in.PCI == "" { // of the first form of this call
+	if in.PCI = busID(pci.BusId); in.PCI == "" { // the first version of this call
 		in.PCI = strings.ToUpper(text(pci.BusIdLegacy[:]))
 	}
 	minor, ret := d.h.GetMinorNumber()
@@ -56,7 +56,7 @@ func (d *device) Info() (gpu.Info, error) {
 	return in, d.mig(&in, memory.Total)
 }
 
-// place finds which processors and which NUMA node a GPU is near.
+// place finds the processors and the NUMA node near a GPU.
 func (d *device) place(in *gpu.Info) {
 	if d.s.has("nvmlDeviceGetCpuAffinity") {
 		if set, ret := d.h.GetCpuAffinity(affinityCPUs); ret == nvml.SUCCESS {
@@ -93,14 +93,14 @@ func (d *device) ecc(in *gpu.Info) {
 	}
 }
 
-// links counts the NVLinks that are up, and finds how near the other GPUs are on PCIe.
+// links counts the active NVLinks, and finds the PCIe closeness of the other GPUs.
 func (d *device) links(in *gpu.Info) {
 	in.Links, in.Near = map[string]int{}, map[string]int{}
 	if d.s.has("nvmlDeviceGetNvLinkState") && d.s.has("nvmlDeviceGetNvLinkRemotePciInfo") {
 		for link := range nvml.NVLINK_MAX_LINKS {
 			up, ret := d.h.GetNvLinkState(link)
 			if ret != nvml.SUCCESS && link == 0 {
-				break // it has none
+				break // it has no NVLinks
 			}
 			if ret != nvml.SUCCESS || up != nvml.FEATURE_ENABLED {
 				continue
@@ -120,7 +120,7 @@ func (d *device) links(in *gpu.Info) {
 	}
 }
 
-// otherEnd is where an NVLink ends: a switch, or the PCI address of a GPU; empty: elsewhere.
+// otherEnd returns where an NVLink ends: a switch, or the PCI address of a GPU; empty: elsewhere.
 func (d *device) otherEnd(link int) string {
 	if d.s.has("nvmlDeviceGetNvLinkRemoteDeviceType") {
 		switch kind, ret := d.h.GetNvLinkRemoteDeviceType(link); {
@@ -136,7 +136,7 @@ func (d *device) otherEnd(link int) string {
 	return ""
 }
 
-// Processes implements gpu.Device: those with a CUDA context. What only draws on a screen is not in the way of jobs.
+// Processes implements gpu.Device: processes with a CUDA context. Those that only draw on a screen do not disturb jobs.
 func (d *device) Processes() (out []gpu.Process, err error) {
 	if !d.s.has("nvmlDeviceGetComputeRunningProcesses") && !d.s.has("nvmlDeviceGetComputeRunningProcesses_v2") &&
 		!d.s.has("nvmlDeviceGetComputeRunningProcesses_v3") {

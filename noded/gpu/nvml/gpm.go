@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-hpc/sluice/noded/gpu"
 )
 
-// The load of a MIG instance comes from GPM, the performance counters that Hopper and later have: two samples of counters, and
-// what is between them. Before Hopper it cannot be had.
+// The load of a MIG instance comes from GPM, the performance counters of Hopper and later: the difference of two samples. Before
+// Hopper it is not available.
 
-// gpmSymbols are what that needs.
+// gpmSymbols are the functions of GPM.
 var gpmSymbols = []string{"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlGpmMigSampleGet",
 	"nvmlGpmMetricsGet"}
 
@@ -22,7 +22,7 @@ type counters struct {
 	sample nvml.GpmSample
 }
 
-// instanceLoad gives the load of an instance since it was last asked for; NA when that cannot be told, the first time for one.
+// instanceLoad returns the load of an instance since the last call; NA if unknown, as on the first call for an instance.
 func (d *device) instanceLoad(m migDevice) int64 {
 	for _, f := range gpmSymbols {
 		if !d.s.has(f) {
@@ -57,7 +57,7 @@ func (d *device) instanceLoad(m migDevice) int64 {
 	return int64(math.Round(min(100, max(0, between.Metrics[0].Value))))
 }
 
-// forgetCounters lets go of the samples of a GPU's instances that are gone.
+// forgetCounters frees the samples of a GPU's former instances.
 func (d *device) forgetCounters(there []migDevice) {
 	keep := map[string]bool{}
 	for _, m := range there {

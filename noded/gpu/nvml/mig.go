@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// profileForms are the numbers by which profiles are asked for: compute slices, and what the name has behind.
+// profileForms are the library's profile numbers, with the compute slices and the suffix of the name.
 var profileForms = map[int]struct {
 	slices uint32
 	suffix string
@@ -27,10 +27,10 @@ var profileForms = map[int]struct {
 	nvml.GPU_INSTANCE_PROFILE_4_SLICE: {4, ""}, nvml.GPU_INSTANCE_PROFILE_6_SLICE: {6, ""}, nvml.GPU_INSTANCE_PROFILE_7_SLICE: {7, ""},
 	nvml.GPU_INSTANCE_PROFILE_8_SLICE: {8, ""}, nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV1: {1, "+me"},
 	nvml.GPU_INSTANCE_PROFILE_2_SLICE_REV1: {2, "+me"},
-	nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV2: {1, ""}, // with the memory of two
+	nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV2: {1, ""}, // with the memory of two slices
 }
 
-// mig reads the mode of a GPU, what it can be cut into, and how it is cut.
+// mig reads a GPU's mode, profiles and instances.
 func (d *device) mig(in *gpu.Info, totalBytes uint64) error {
 	if !d.s.has("nvmlDeviceGetMigMode") {
 		return nil
@@ -57,7 +57,7 @@ func (d *device) mig(in *gpu.Info, totalBytes uint64) error {
 	return nil
 }
 
-// profiles are the ways in which the GPU can be cut.
+// profiles returns the GPU's profiles.
 func (d *device) profiles(totalBytes uint64) (out []*pb.MigProfile) {
 	if !d.s.has("nvmlDeviceGetGpuInstanceProfileInfo") || !d.s.has("nvmlDeviceGetGpuInstancePossiblePlacements") {
 		return nil
@@ -65,7 +65,7 @@ func (d *device) profiles(totalBytes uint64) (out []*pb.MigProfile) {
 	for id := range nvml.GPU_INSTANCE_PROFILE_COUNT {
 		form, known := profileForms[id]
 		if !known {
-			continue // of no compute, or for graphics
+			continue // without compute, or for graphics
 		}
 		info, ret := d.h.GetGpuInstanceProfileInfo(id)
 		if ret != nvml.SUCCESS {
@@ -87,7 +87,7 @@ func (d *device) profiles(totalBytes uint64) (out []*pb.MigProfile) {
 	return out
 }
 
-// profileName is how the driver names a profile; older ones do not say, but the names have a rule.
+// profileName returns the driver's name of a profile; with older drivers, which do not tell, the name by NVIDIA's rule.
 func (d *device) profileName(id int, memoryMiB, totalBytes uint64) string {
 	if d.s.has("nvmlDeviceGetGpuInstanceProfileInfoV") {
 		if info, ret := d.h.GetGpuInstanceProfileInfoV(id).V2(); ret == nvml.SUCCESS {
@@ -99,7 +99,7 @@ func (d *device) profileName(id int, memoryMiB, totalBytes uint64) string {
 	return ruledName(id, memoryMiB, totalBytes)
 }
 
-// ruledName: compute slices, and memory in GB, which is that of whole eighths of the GPU's.
+// ruledName builds the name from the compute slices and the memory in GB, a multiple of an eighth of the GPU's.
 func ruledName(id int, memoryMiB, totalBytes uint64) string {
 	eighths := max(1, math.Round(float64(memoryMiB<<20)/float64(max(1, totalBytes))*8))
 	gb := math.Round(eighths / 8 * float64((totalBytes+1<<30-1)>>30))
@@ -124,7 +124,7 @@ func (d *device) migDevices() (out []migDevice) {
 	for i := range n {
 		h, ret := d.h.GetMigDeviceHandleByIndex(i)
 		if ret != nvml.SUCCESS {
-			continue // there are holes
+			continue // numbers may be missing
 		}
 		uuid, ret1 := h.GetUUID()
 		gi, ret2 := h.GetGpuInstanceId()
@@ -136,7 +136,7 @@ func (d *device) migDevices() (out []migDevice) {
 	return out
 }
 
-// instanceIDs gives the UUIDs of the instances by the number of their GPU instance.
+// instanceIDs returns the UUIDs of the instances by the number of their GPU instance.
 func (d *device) instanceIDs() map[uint32]string {
 	out := map[uint32]string{}
 	for _, m := range d.migDevices() {
@@ -145,7 +145,7 @@ func (d *device) instanceIDs() map[uint32]string {
 	return out
 }
 
-// instance describes one, as far as the library says.
+// instance describes an instance, as far as the library tells.
 func (d *device) instance(m migDevice, in *gpu.Info) gpu.Instance {
 	out := gpu.Instance{UUID: m.uuid, Profile: "unknown", Files: slices.Clone(in.Files)}
 	if memory, ret := m.h.GetMemoryInfo(); ret == nvml.SUCCESS {
@@ -167,7 +167,7 @@ func (d *device) instance(m migDevice, in *gpu.Info) gpu.Instance {
 	return out
 }
 
-// profileOf finds a profile by the driver's number, which is another than the one by which it is asked for.
+// profileOf finds a profile by the driver's number, which differs from the number in queries.
 func (d *device) profileOf(number uint32, list []*pb.MigProfile) *pb.MigProfile {
 	for _, p := range list {
 		if info, ret := d.h.GetGpuInstanceProfileInfo(int(p.Id)); ret == nvml.SUCCESS && info.Id == number {
@@ -177,8 +177,8 @@ func (d *device) profileOf(number uint32, list []*pb.MigProfile) *pb.MigProfile 
 	return nil
 }
 
-// capability gives the device file of a capability, and makes it if it is not there yet: NVIDIA's tools do that only when they
-// are run (MIG User Guide, "Device Nodes and Capabilities").
+// capability returns the device file of a capability, and creates it if missing: NVIDIA's tools do that only when they run (MIG
+// User Guide, "Device Nodes and Capabilities").
 func (s *source) capability(access string) string {
 	b, err := os.ReadFile(s.path(access))
 	if err != nil {
@@ -211,7 +211,7 @@ func (s *source) capability(access string) string {
 	return path
 }
 
-// major finds the major number of a character driver; 0: it is not there.
+// major returns the major number of a character driver; 0: not present.
 func (s *source) major(name string) uint32 {
 	f, err := os.Open(s.path("/proc/devices"))
 	if err != nil {
@@ -237,19 +237,19 @@ func (d *device) SetMIG(on bool) error {
 	if on {
 		mode = nvml.DEVICE_MIG_ENABLE
 	}
-	// Whether it could be made so at once is in the second answer, and in the mode that Info reads.
+	// The second result and the mode that Info reads tell whether the change took effect at once.
 	ret, _ := d.h.SetMigMode(mode)
 	return d.s.check(ret, "switch MIG of GPU "+d.uuid)
 }
 
-// computeProfiles are the compute instances that take all of a GPU instance, by its slices.
+// computeProfiles are the compute instances that take a whole GPU instance, by its slices.
 var computeProfiles = map[uint32]int{1: nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE, 2: nvml.COMPUTE_INSTANCE_PROFILE_2_SLICE,
 	3: nvml.COMPUTE_INSTANCE_PROFILE_3_SLICE,
 	4: nvml.COMPUTE_INSTANCE_PROFILE_4_SLICE, 6: nvml.COMPUTE_INSTANCE_PROFILE_6_SLICE, 7: nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE,
 	8: nvml.COMPUTE_INSTANCE_PROFILE_8_SLICE}
 
-// CreateInstance implements gpu.Device. GPU instances without a compute instance, which nobody can use and which a daemon leaves
-// that ends between the two, are removed when they are in the way.
+// CreateInstance implements gpu.Device. It removes GPU instances without a compute instance that are in the way: nobody can use
+// them, and a daemon that ends between the two calls leaves one.
 func (d *device) CreateInstance(p *pb.MigProfile, start uint32) error {
 	for _, f := range []string{"nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceCreateComputeInstance",
 		"nvmlGpuInstanceGetComputeInstanceProfileInfo"} {
@@ -280,7 +280,7 @@ func (d *device) CreateInstance(p *pb.MigProfile, start uint32) error {
 	return nil
 }
 
-// gpuInstances are all of them, of whatever profile.
+// gpuInstances returns all GPU instances, of any profile.
 func (d *device) gpuInstances() (out []nvml.GpuInstance) {
 	if !d.s.has("nvmlDeviceGetGpuInstances") {
 		return nil
@@ -295,7 +295,7 @@ func (d *device) gpuInstances() (out []nvml.GpuInstance) {
 	return out
 }
 
-// computeInstances are those of a GPU instance.
+// computeInstances returns the compute instances of a GPU instance.
 func computeInstances(gi nvml.GpuInstance) (out []nvml.ComputeInstance) {
 	for id := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
 		if info, ret := gi.GetComputeInstanceProfileInfo(id, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED); ret == nvml.SUCCESS {

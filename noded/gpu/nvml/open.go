@@ -15,23 +15,23 @@ import (
 	"github.com/sluice-hpc/sluice/noded/gpu"
 )
 
-// Missing is what --version says of a build that cannot talk to a driver; this one can.
+// Missing is the line of --version in a build that cannot talk to a driver; this one can.
 const Missing = ""
 
-// Open loads the library and asks it for its driver. The error says, in words, why there is none.
+// Open loads the library and connects to the driver. The error tells why there is none.
 func Open() (gpu.Source, error) { return open(nvml.New(), "/") }
 
-// source is the driver as the library shows it.
+// source is the driver, through the library.
 type source struct {
 	lib    nvml.Interface
-	root   string // "/"; another one in tests
+	root   string // "/", or another root in tests
 	driver string
 	events nvml.EventSet
-	heard  bool // some GPU reports events, or has
+	heard  bool // some GPU reports events, or did
 
 	mu      sync.Mutex
-	missing map[string]bool // symbols that were looked up: whether this driver lacks them
-	// counters are the last ones of MIG instances, by UUID.
+	missing map[string]bool // results of symbol lookups: missing in this driver
+	// counters are the last samples of MIG instances, by UUID.
 	counters map[string]counters
 }
 
@@ -53,7 +53,7 @@ func open(lib nvml.Interface, root string) (*source, error) {
 	return s, nil
 }
 
-// words says what a return is, without a function that an old library lacks.
+// words describes a return value, without a function that an old library lacks.
 func words(lib nvml.Interface, ret nvml.Return) string {
 	if lib.Extensions().LookupSymbol("nvmlErrorString") == nil {
 		return fmt.Sprintf("%v (%d)", ret, int(ret))
@@ -61,7 +61,7 @@ func words(lib nvml.Interface, ret nvml.Return) string {
 	return fmt.Sprintf("error %d", int(ret))
 }
 
-// has says whether the library has a function. One that it does not have must not be called: the process would end.
+// has reports whether the library has a function. A call to a missing one would end the process.
 func (s *source) has(symbol string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *source) has(symbol string) bool {
 	return !missing
 }
 
-// check turns a return into an error that says what could not be done.
+// check converts a return value to an error about what.
 func (s *source) check(ret nvml.Return, what string) error {
 	switch ret {
 	case nvml.SUCCESS:
@@ -86,7 +86,7 @@ func (s *source) check(ret nvml.Return, what string) error {
 	return fmt.Errorf("cannot %s: %s", what, words(s.lib, ret))
 }
 
-// absent is the return for a function that the library does not have.
+// absent is the return value for a missing function.
 const absent = nvml.ERROR_FUNCTION_NOT_FOUND
 
 func (s *source) path(p string) string { return filepath.Join(s.root, p) }
@@ -144,7 +144,7 @@ func (s *source) Devices() (out []gpu.Device, err error) {
 // wanted are the events that are faults of a GPU.
 const wanted = nvml.EventTypeXidCriticalError | nvml.EventTypeDoubleBitEccError
 
-// listen asks for the events of every GPU that reports any.
+// listen subscribes to the events of every GPU that reports any.
 func (s *source) listen() {
 	if !s.has("nvmlEventSetCreate") || !s.has("nvmlDeviceRegisterEvents") {
 		return
@@ -183,7 +183,7 @@ func (s *source) Wait(timeout time.Duration) (gpu.Event, bool, error) {
 	if ret == nvml.ERROR_TIMEOUT {
 		return gpu.Event{}, false, nil
 	}
-	if ret == nvml.ERROR_GPU_IS_LOST { // next time the others are listened for without it
+	if ret == nvml.ERROR_GPU_IS_LOST { // subscribe to the others without it next time
 		_ = s.events.Free()
 		s.events = nil
 	}
@@ -206,10 +206,10 @@ func (s *source) Wait(timeout time.Duration) (gpu.Event, bool, error) {
 	return e, true, nil
 }
 
-// busID reads the text of a PCI address.
+// busID converts the text of a PCI address.
 func busID(raw [32]int8) string { return strings.ToUpper(text(raw[:])) }
 
-// text reads a string of C.
+// text converts a C string.
 func text(raw []int8) string {
 	var b strings.Builder
 	for _, c := range raw {

@@ -12,7 +12,7 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Samples implements gpu.Device. Every figure that the library refuses is NA; only a lost GPU is an error.
+// Samples implements gpu.Device. A figure that the library refuses is NA; only a lost GPU is an error.
 func (d *device) Samples() ([]*pb.DeviceSample, error) {
 	at := time.Now().UnixNano()
 	one, err := d.sample(d.uuid, at)
@@ -28,7 +28,7 @@ func (d *device) Samples() ([]*pb.DeviceSample, error) {
 			continue
 		}
 		s.UtilPercent = d.instanceLoad(m)
-		// Heat and clocks are those of the GPU; the power of an instance is not said.
+		// Temperature and clocks are those of the GPU; an instance's power is not available.
 		s.TemperatureC, s.SmClockMhz, s.MemoryClockMhz, s.EccUncorrected, s.Throttle = one.TemperatureC, one.SmClockMhz,
 			one.MemoryClockMhz, one.EccUncorrected, one.Throttle
 		out = append(out, s)
@@ -36,7 +36,7 @@ func (d *device) Samples() ([]*pb.DeviceSample, error) {
 	return out, nil
 }
 
-// memory is a sample of which only the memory is known.
+// memory returns a sample with only the memory.
 func (d *device) memory(uuid string, at int64) (*pb.DeviceSample, error) {
 	s := &pb.DeviceSample{Id: uuid, AtNs: at, UtilPercent: gpu.NA, MemoryUsedMib: gpu.NA, TemperatureC: gpu.NA, PowerMw: gpu.NA,
 		EnergyMj: gpu.NA, SmClockMhz: gpu.NA,
@@ -102,7 +102,7 @@ func (d *device) sample(uuid string, at int64) (*pb.DeviceSample, error) {
 	return s, nil
 }
 
-// throttles are the reasons for low clocks that somebody should know of. Idleness and clocks that were asked for are none.
+// throttles are the reasons for low clocks that matter to people. Idleness and requested clocks do not.
 var throttles = []struct {
 	bit  uint64
 	text string

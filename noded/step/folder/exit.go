@@ -14,10 +14,10 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// An exit record is written over the temporary file, renamed, and synced once, after the rename: on the file systems that a spool
-// lies on (ext4, xfs, btrfs) syncing a file whose name has just changed makes the name durable too. A power cut before
-// that may leave the new name with old or torn contents, so a record ends with its checksum and counts only in the folder of
-// the step that it names. Rejected: to sync the file, rename it, and sync the folder, which costs a short job twice as much.
+// An exit record is written to the temporary file, renamed, and synced once, after the rename: on the file systems of spools
+// (ext4, xfs, btrfs), syncing a file whose name has just changed makes the name durable too. A power cut before that may leave
+// the new name with old or torn contents, so a record ends with its checksum and counts only in the directory of the step that it
+// names. Rejected: to sync the file, rename it, and sync the directory, which costs a short job twice as much.
 
 // sealLen is the length of the checksum at the end of a record: CRC-32C, little-endian.
 const sealLen = 4
@@ -28,7 +28,7 @@ func seal(raw []byte) []byte {
 	return binary.LittleEndian.AppendUint32(raw, crc32.Checksum(raw, castagnoli))
 }
 
-// unseal is false for what seal has not made, or what has been torn since.
+// unseal returns false for data that seal did not make, or that was torn since.
 func unseal(raw []byte) ([]byte, bool) {
 	n := len(raw) - sealLen
 	if n <= 0 {
@@ -37,8 +37,8 @@ func unseal(raw []byte) ([]byte, bool) {
 	return raw[:n], binary.LittleEndian.Uint32(raw[n:]) == crc32.Checksum(raw[:n], castagnoli)
 }
 
-// ReadExit returns the exit record of the step whose folder dir is, or nil and no error when it has none. A record that is torn,
-// or of another step, is an error: this step has no record.
+// ReadExit returns the exit record of the step with directory dir; nil without an error if there is none. A record that is torn
+// or of another step is an error.
 func ReadExit(dir string) (*pb.ExitRecord, error) {
 	path := filepath.Join(dir, Exit)
 	sealed, err := slurp(path)
@@ -62,7 +62,7 @@ func ReadExit(dir string) (*pb.ExitRecord, error) {
 	return r, nil
 }
 
-// WriteExit makes the record durable in the folder of the step that it names.
+// WriteExit makes the record durable in the directory of the step that it names.
 func WriteExit(dir string, r *pb.ExitRecord) error {
 	raw, err := proto.Marshal(r)
 	if err != nil {

@@ -16,30 +16,32 @@ import (
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
-// Names inside the spool and inside a step's folder.
+// Names inside the spool and inside a step's directory.
 const (
 	Steps  = "steps"
 	Shims  = "shims"
-	New    = ".new-"  // prefix of a folder that no shim has accepted
-	Free   = ".free-" // prefix of a folder that waits for another step of the same user
+	New    = ".new-"  // prefix of a directory that no shim has accepted
+	Free   = ".free-" // prefix of a directory that waits for the next step of the same user
 	Bundle = "bundle.pb"
 	Script = "slurm_script" // Slurm's name, which scripts look for in $0
 	Exit   = "exit.pb"
 	tmp    = ".exit.tmp"
 )
 
-// maxFile bounds what is read back: script and environment are limited to 5 MiB together at submission.
+// maxFile bounds the files read back: script and environment are limited to 5 MiB together at submission.
 const maxFile = 64 << 20
 
-// Name is "<job>.<attempt>.<step>": the folder of a step attempt. The epoch is not part of it: it says who may order, not what runs.
+// Name is "<job>.<attempt>.<step>", the directory name of a step attempt. It omits the epoch, which tells who may give orders,
+// not what runs.
 func Name(k *pb.StepKey) string {
 	return fmt.Sprintf("%d.%d.%d", k.GetJobId(), k.GetAttempt(), k.GetStep())
 }
 
-// OfContainer is the name of the folder of a step's container (package container), of a form that package private deletes.
+// OfContainer is the directory name of a step's container (package container), in a form that package private deletes.
 func OfContainer(k *pb.StepKey) string { return "job_" + Name(k) }
 
-// Socket is the path of a shim's socket: the node daemon names it when it knows the number of the process, which removes it at its end.
+// Socket is the path of a shim's socket, named by the shim's pid. The node daemon creates the name; the shim removes it at its
+// end.
 func Socket(spool string, pid int) string { return filepath.Join(spool, Shims, strconv.Itoa(pid)) }
 
 // ParseName is the reverse of Name, with epoch 0.
@@ -49,15 +51,15 @@ func ParseName(s string) (*pb.StepKey, error) {
 	for i := range f {
 		v, err := strconv.ParseUint(f[i], 10, 32)
 		if len(f) != 3 || err != nil || strconv.FormatUint(v, 10) != f[i] {
-			return nil, fmt.Errorf("cannot read %q as a step folder: want job.attempt.step", s)
+			return nil, fmt.Errorf("cannot read %q as a step directory: want job.attempt.step", s)
 		}
 		n[i] = uint32(v)
 	}
 	return &pb.StepKey{JobId: n[0], Attempt: n[1], Step: n[2]}, nil
 }
 
-// Write makes dir with bundle and script, which the job's user may read; chown: the user is another (owner.go). Nothing is synced: after
-// a power cut nothing of the step runs, and a bundle that is lost or torn names a step that never ended.
+// Write creates dir with the bundle and the script, which the job's user may read; chown: the user is another one (owner.go).
+// Nothing is synced: after a power cut nothing of the step runs, and a lost or torn bundle belongs to a step that never ended.
 func Write(dir string, b *pb.Bundle, script []byte, chown bool) error {
 	raw, err := proto.Marshal(b)
 	if err != nil {
@@ -78,7 +80,7 @@ func Write(dir string, b *pb.Bundle, script []byte, chown bool) error {
 	return put(filepath.Join(dir, Script), script, 0o500, readerOf(b, chown))
 }
 
-// reader is a user who may read a file of root's.
+// reader is a user who may read a root-owned file.
 type reader struct{ uid, gid uint32 }
 
 func readerOf(b *pb.Bundle, chown bool) *reader {
@@ -131,7 +133,7 @@ func read(path string, m proto.Message) error {
 	return nil
 }
 
-// slurp is os.ReadFile with a limit and half the system calls: the runtime's poller has no business with these files.
+// slurp is os.ReadFile with a limit and half the system calls: it bypasses the runtime's poller.
 func slurp(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -162,7 +164,7 @@ func slurp(path string) ([]byte, error) {
 	return raw, nil
 }
 
-// overwrite replaces a file's contents in place: the blocks that it has are not given back to be asked for again.
+// overwrite replaces a file's contents in place, so that its blocks stay allocated.
 func overwrite(fd int, data []byte) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -181,8 +183,8 @@ func overwrite(fd int, data []byte) error {
 	return nil
 }
 
-// Retire takes an ended step's folder out of the steps, under the name free, for Reuse by the same user. Making and deleting files
-// costs more than a short job on some file systems. It is an error, after which Remove is due, when somebody else's files are in it.
+// Retire moves an ended step's directory away, under the name free, for Reuse by the same user. Creating and deleting files costs
+// more than a short job on some file systems. It fails if the directory holds other files; then Remove is due.
 func Retire(dir, free string) error {
 	d, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -192,14 +194,15 @@ func Retire(dir, free string) error {
 	if err := onlyOurs(d, dir); err != nil {
 		return err
 	}
-	// First the folder, then what is in it: a crash between leaves no step without a record.
+	// First the directory, then its contents: a crash in between leaves no step without a record.
 	if err := unix.Rename(dir, free); err != nil {
 		return err
 	}
 	return unix.Renameat(d, Exit, d, tmp)
 }
 
-// onlyOurs reads the folder. One read may give a part of it: the kernel stops at a signal, of which the runtime sends many.
+// onlyOurs checks that the directory holds only our files. It reads in a loop because one read may return only a part: the kernel
+// stops at a signal, and the runtime sends many.
 func onlyOurs(d int, dir string) error {
 	var buf [1024]byte
 	for {
@@ -221,8 +224,8 @@ func onlyOurs(d int, dir string) error {
 	}
 }
 
-// Reuse is Write into a folder that a step of the same user has left. Never another user's: whoever has the old script open can read the
-// new one.
+// Reuse is Write into the directory of an earlier step of the same user. Never another user's: whoever holds the old script open
+// can read the new one.
 func Reuse(dir string, b *pb.Bundle, script []byte, chown bool) error {
 	raw, err := proto.Marshal(b)
 	if err != nil {
@@ -234,7 +237,7 @@ func Reuse(dir string, b *pb.Bundle, script []byte, chown bool) error {
 	return rewrite(filepath.Join(dir, Script), script, 0o500, readerOf(b, chown))
 }
 
-// rewrite refuses what is not the plain file that put made.
+// rewrite refuses anything but the plain file that put made.
 func rewrite(path string, data []byte, mode uint32, to *reader) (err error) {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -255,7 +258,7 @@ func rewrite(path string, data []byte, mode uint32, to *reader) (err error) {
 	return nil
 }
 
-// Remove deletes a step's folder and all in it.
+// Remove deletes a step's directory with all contents.
 func Remove(dir string) error {
 	empty(filepath.Join(dir, Script))
 	for _, f := range []string{Script, Bundle, Exit, tmp} {

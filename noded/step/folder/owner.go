@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The script of a job is root's, and the job's user may read and execute it: by an access control list, in a folder that nobody else can
-// write to. If it were the user's own, he could make it writable and append to it until the spool is full for everybody, also after the job
-// has ended, through a descriptor or a hard link. Rejected: a group (those who are in it could read the script, too), a descriptor of a
-// memfd (scripts look at $0), a file in a folder of the user's (it is his to write to). A file system without such lists is used as it is:
-// the script is the user's there.
+// A job's script belongs to root; an access control list lets the job's user read and execute it, in a directory that nobody else
+// can write to. If the user owned it, he could make it writable and append to it until the spool is full, even after the job has
+// ended, through a descriptor or a hard link. Rejected: a group (its members could read the script, too), a memfd (scripts look
+// at $0), a file in a user-owned directory (the user can write to it). On a file system without ACLs the script belongs to the
+// user.
 
-// aclName is the extended attribute by which Linux reads and writes the list of acl(5), in the format of linux/posix_acl_xattr.h.
+// aclName is the extended attribute of Linux for acl(5) lists, in the format of linux/posix_acl_xattr.h.
 const aclName = "system.posix_acl_access"
 
-// readable is the list of a file that its owner may read and execute, one user too, and nobody else: as mode 0500 was, for two.
+// readable returns the ACL of a file that its owner and one user may read and execute, and nobody else: mode 0500 for two users.
 func readable(uid uint32) []byte {
 	const version, none = 2, ^uint32(0)
 	const userObj, user, groupObj, mask, other = 0x01, 0x02, 0x04, 0x10, 0x20
@@ -36,10 +36,10 @@ func readable(uid uint32) []byte {
 	return b
 }
 
-// listMode is the mode that a file has with the list of readable: the mask shows as the group's rights.
+// listMode is the mode that a file with this list shows: the mask appears as the group's rights.
 const listMode = 0o550
 
-// give lets a user read and execute a file of root's.
+// give lets a user read and execute a root-owned file.
 func give(fd int, uid, gid uint32) error {
 	err := unix.Fsetxattr(fd, aclName, readable(uid), 0)
 	if errors.Is(err, unix.EOPNOTSUPP) {
@@ -48,7 +48,7 @@ func give(fd int, uid, gid uint32) error {
 	return err
 }
 
-// given: the file is root's and the user's to read, and no more than that.
+// given reports whether the file belongs to root and exactly this user may read it.
 func given(fd int, st *unix.Stat_t, uid uint32) bool {
 	want := readable(uid)
 	list := make([]byte, len(want)+1)
@@ -59,7 +59,7 @@ func given(fd int, st *unix.Stat_t, uid uint32) bool {
 	return err == nil && st.Uid == 0 && st.Mode == unix.S_IFREG|listMode && string(list[:n]) == string(want)
 }
 
-// Lists says whether the file system of a folder has access control lists: why not, and that is worth a warning.
+// Lists returns an error if the directory's file system has no access control lists.
 func Lists(dir string) error {
 	path := filepath.Join(dir, New+"acl")
 	fd, err := unix.Open(path, unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
@@ -74,7 +74,7 @@ func Lists(dir string) error {
 	return nil
 }
 
-// empty takes the content of a script away before its folder is deleted: a descriptor or a hard link that somebody has kept holds no space.
+// empty truncates a script before its directory is deleted, so that a descriptor or hard link that somebody keeps holds no space.
 func empty(path string) {
 	var st unix.Stat_t
 	if unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && (st.Nlink > 1 || st.Size > smallScript) {
@@ -82,5 +82,5 @@ func empty(path string) {
 	}
 }
 
-// smallScript is what may stay of a script that somebody holds open: about as much as the open file itself costs.
+// smallScript is the size of a script that may stay if somebody holds it open: about as much as the open file itself costs.
 const smallScript = 4 << 10

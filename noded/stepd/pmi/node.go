@@ -8,21 +8,21 @@ import (
 	"sync"
 )
 
-// Bounds of what a node keeps for its tasks.
+// Limits of the data that a node keeps for its tasks.
 const (
-	// maxPuts bounds what the tasks of one node put between two fences, and maxStored all that is kept. A pair counts for some bytes more
-	// than it has.
+	// maxPuts bounds the values that the tasks of one node put between two fences, and maxStored all that are kept. Each pair
+	// counts with some overhead.
 	maxPuts   = 16 << 20
 	maxStored = 64 << 20
 	maxAttrs  = 1 << 20
 	pairCost  = 64
 )
 
-// Job is what tasks learn of their step.
+// Job is the information about the step for its tasks.
 type Job struct {
 	ID      string // PMI_JOBID, and the name of the only key-value space
-	Size    uint32 // how many tasks the step has
-	Mapping string // PMI_process_mapping; "" = it is not told
+	Size    uint32 // number of tasks of the step
+	Mapping string // PMI_process_mapping; "" = not available
 }
 
 // Pair is a key with its value.
@@ -32,17 +32,17 @@ func (p Pair) cost() int { return len(p.Key) + len(p.Value) + pairCost }
 
 // Beyond is what a node needs from the rest of the step. The goroutines of tasks call it.
 type Beyond interface {
-	// Fence says that all tasks of this node are at the fence, and what they have put. Node.Spread follows, or Node.Fail.
+	// Fence is called when all tasks of this node are at the fence, with their values. Node.Spread or Node.Fail follows.
 	Fence(puts []Pair)
-	// Left says that a task of this node will be at no fence any more.
+	// Left is called when a task of this node takes part in no further fence.
 	Left(rank uint32)
 	// Abort ends the whole step.
 	Abort(rank uint32)
-	// Publish, Withdraw and Lookup are about names under which tasks can be reached.
+	// Publish, Withdraw and Lookup manage the names under which tasks can be reached.
 	Publish(name, port string) bool
 	Withdraw(name string)
 	Lookup(name string) (port string, found bool)
-	// Say is a line for the user who started the step.
+	// Say shows a line to the user who started the step.
 	Say(line string)
 }
 
@@ -54,26 +54,26 @@ type Node struct {
 	once   sync.Once
 
 	mu     sync.Mutex
-	tasks  int // that take part in fences
+	tasks  int // tasks that take part in fences
 	puts   map[string]string
 	cost   int // of puts
 	stored map[string]string
-	kept   int // of stored
+	kept   int // cost of stored
 	wait   []chan error
 	failed error
-	said   sync.Once // that fences fail
+	said   sync.Once // reports once that fences fail
 	attrs  table
-	await  map[string][]chan string // attributes that somebody waits for
+	await  map[string][]chan string // waiters for attributes
 }
 
-// table is a small store of what tasks say.
+// table is a small key-value store of tasks.
 type table struct {
 	m    map[string]string
 	cost int
 	max  int
 }
 
-// New is for a node on which so many tasks run.
+// New returns the Node for this number of tasks.
 func New(job Job, tasks int, beyond Beyond) *Node {
 	return &Node{job: job, beyond: beyond, over: make(chan struct{}), tasks: tasks, puts: map[string]string{},
 		stored: map[string]string{}, attrs: table{max: maxAttrs}, await: map[string][]chan string{}}
@@ -83,7 +83,7 @@ func New(job Job, tasks int, beyond Beyond) *Node {
 func (n *Node) Close() { n.once.Do(func() { close(n.over) }) }
 
 var (
-	errFull = errors.New("there is no room for more")
+	errFull = errors.New("out of space")
 	errOver = errors.New("the step is over")
 )
 
@@ -114,7 +114,7 @@ func (n *Node) get(key string) (string, bool) {
 
 const mappingKey = "PMI_process_mapping"
 
-// fence has a task wait for all others.
+// fence enters a task into the current fence and returns the channel on which it waits for the others.
 func (n *Node) fence() (<-chan error, error) {
 	n.mu.Lock()
 	if n.failed != nil {
@@ -137,7 +137,7 @@ func (n *Node) fence() (<-chan error, error) {
 	return done, nil
 }
 
-// Spread ends a fence: what the tasks of all nodes have put, those of this one among them.
+// Spread ends a fence with the values of all nodes' tasks, including this one's.
 func (n *Node) Spread(puts []Pair) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -155,7 +155,7 @@ func (n *Node) Spread(puts []Pair) {
 	n.release(nil)
 }
 
-// Fail has this fence and all that follow fail: some node will never get there.
+// Fail makes this fence and all later ones fail: some node will never reach them.
 func (n *Node) Fail(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -169,7 +169,7 @@ func (n *Node) fail(err error) {
 	n.release(n.failed)
 }
 
-// left: a task has ended, or is not understood. Fences are for all tasks, so that none can be complete any more.
+// left handles a task that has ended or broken the protocol. Fences include all tasks, so none can complete any more.
 func (n *Node) left(rank uint32) {
 	n.Fail(fmt.Errorf("task %d takes part no more", rank))
 	n.beyond.Left(rank)
@@ -182,7 +182,7 @@ func (n *Node) release(err error) {
 	n.wait = nil
 }
 
-// set keeps a value in a table. The lock is held.
+// set stores a value in a table. The lock is held.
 func (t *table) set(key, value string) error {
 	if old, has := t.m[key]; has {
 		t.cost -= Pair{key, old}.cost()
@@ -199,7 +199,7 @@ func (t *table) set(key, value string) error {
 	return nil
 }
 
-// setAttr is an attribute of this node, which its tasks tell each other.
+// setAttr stores an attribute of this node, which its tasks share.
 func (n *Node) setAttr(key, value string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -213,7 +213,7 @@ func (n *Node) setAttr(key, value string) error {
 	return nil
 }
 
-// attr gives an attribute of this node, or something to wait for.
+// attr returns an attribute of this node, or a channel to wait for it.
 func (n *Node) attr(key string, wait bool) (value string, found bool, later <-chan string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// Bounds of what a task writes at once.
+// Limits of requests.
 const (
 	maxLine    = 4 << 10  // version 1: the longest value has 1024 bytes
 	maxMessage = 64 << 10 // version 2
-	lengthLen  = 6        // of the decimal number before a message of version 2
-	maxSpawn   = 1000     // lines of a request in several
+	lengthLen  = 6        // digits of the length before a message of version 2
+	maxSpawn   = 1000     // lines of a multi-line request
 )
 
-// request is what a task asks for.
+// request is a task's request.
 type request struct {
 	cmd    string
 	fields map[string]string
@@ -26,7 +26,7 @@ type request struct {
 
 func (r *request) field(name string) string { return r.fields[name] }
 
-// badRequest is a breach of the protocol. Text is Slurm's.
+// badRequest is a breach of the protocol, with Slurm's text.
 type badRequest struct{ text string }
 
 func (b *badRequest) Error() string { return b.text }
@@ -65,7 +65,7 @@ func readMessage(r *bufio.Reader) (string, error) {
 
 const cmdIs = "cmd="
 
-// parseLine takes a line of version 1 apart: words with "=", separated by spaces.
+// parseLine parses a line of version 1: words with "=", separated by spaces.
 func parseLine(line string) (*request, error) {
 	if !strings.HasPrefix(line, cmdIs) && !strings.HasPrefix(line, "m"+cmdIs) {
 		return nil, bad("request not begin with 'cmd='")
@@ -84,7 +84,7 @@ func parseLine(line string) (*request, error) {
 	return r, nil
 }
 
-// parseMessage takes a message of version 2 apart: "name=value;", in which ";;" stands for a semicolon.
+// parseMessage parses a message of version 2: "name=value;", in which ";;" stands for a semicolon.
 func parseMessage(body string) (*request, error) {
 	if !strings.HasPrefix(body, cmdIs) {
 		return nil, bad("request not begin with 'cmd='")
@@ -116,7 +116,7 @@ func parseMessage(body string) (*request, error) {
 	return r, nil
 }
 
-// line makes an answer of version 1 of names and values.
+// line formats an answer of version 1 from names and values.
 func line(cmd string, pairs ...string) []byte {
 	b := append([]byte(cmdIs), cmd...)
 	for i := 0; i < len(pairs); i += 2 {
@@ -126,7 +126,7 @@ func line(cmd string, pairs ...string) []byte {
 	return append(b, '\n')
 }
 
-// message makes an answer of version 2.
+// message formats an answer of version 2.
 func message(cmd string, pairs ...string) []byte {
 	body := append([]byte(cmdIs), cmd...)
 	body = append(body, ';')

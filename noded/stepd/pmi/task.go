@@ -13,14 +13,14 @@ import (
 type Task struct {
 	node    *Node
 	rank    uint32
-	version int  // that it has asked for; 0 = it has said nothing
-	over    bool // nothing more is read
+	version int  // agreed with the task; 0 = none yet
+	over    bool // no more is read
 }
 
-// Task makes the state of one of the node's tasks.
+// Task returns the state of one of the node's tasks.
 func (n *Node) Task(rank uint32) *Task { return &Task{node: n, rank: rank} }
 
-// Serve answers a task until it has nothing more to say, or says what it must not.
+// Serve answers a task until it has finished, or breaks the protocol.
 func (t *Task) Serve(conn io.ReadWriter) {
 	defer t.node.left(t.rank)
 	r := bufio.NewReaderSize(conn, maxLine)
@@ -76,7 +76,7 @@ const (
 	failed = "-1"
 )
 
-// init agrees on a version, in a line for both.
+// init negotiates the version, in a line of a format common to both.
 func (t *Task) init(req *request) ([]byte, error) {
 	version, sub := req.field("pmi_version"), req.field("pmi_subversion")
 	if req.cmd != "init" {
@@ -96,7 +96,7 @@ func (t *Task) init(req *request) ([]byte, error) {
 	return line("response_to_init", "rc", rc, "pmi_version", shown(version), "pmi_subversion", shown(sub)), nil
 }
 
-// shown is a word of a task's in what others read.
+// shown makes a task's word fit for lines that others read.
 func shown(s string) string {
 	const enough = 64
 	if len(s) > enough {
@@ -155,7 +155,7 @@ func (t *Task) first(req *request) ([]byte, error) {
 		n.beyond.Abort(t.rank)
 		return nil, nil
 	case "create_kvs", "destroy_kvs", "getbyidx":
-		return nil, bad("PMI1 request of '%s' not supported", req.cmd) // of version 1.0, which nothing uses any more
+		return nil, bad("PMI1 request of '%s' not supported", req.cmd) // a request of version 1.0, which nothing uses any more
 	}
 	return nil, bad("invalid pmi1 command received: '%s'", shown(req.cmd))
 }
@@ -190,7 +190,7 @@ func (t *Task) fence() error {
 	}
 }
 
-// gone passes on only that the step is over: then nobody is answered.
+// gone passes on only that the step is over: then tasks get no answer.
 func (t *Task) gone(err error) error {
 	if errors.Is(err, errOver) {
 		return err
@@ -199,7 +199,7 @@ func (t *Task) gone(err error) error {
 	return nil
 }
 
-// spawn reads a request of version 1 for more processes, which has several lines, and refuses it.
+// spawn reads a multi-line request of version 1 for more processes, and refuses it.
 func (t *Task) spawn(r *bufio.Reader) ([]byte, error) {
 	for range maxSpawn {
 		text, err := readLine(r)

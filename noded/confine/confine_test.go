@@ -261,7 +261,8 @@ func TestLinkInAnOldContainer(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for _, want := range []string{"noded-link keeps some of its privileges: cannot limit the bounding set of capabilities", "Uid: 4711 4711 4711 4711\n",
+	for _, want := range []string{"noded-link keeps some of its privileges: cannot limit the bounding set of capabilities",
+		"Uid: 4711 4711 4711 4711\n",
 		"Gid: 4712 4712 4712 4712\n", "Groups:\n", "CapPrm: 0000000000000000\n", "CapEff: 0000000000000000\n", "NoNewPrivs: 1\n",
 		"Seccomp: 2\n"} {
 		if !strings.Contains(string(out), want) {

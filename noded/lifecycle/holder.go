@@ -86,7 +86,7 @@ func (s *Steps) withLimit(k agent.Key, o *pb.StepOrder) *pb.StepOrder {
 // limitWith returns a step's time limit in seconds since it began here: its own, or the rest of its allocation's.
 func limitWith(j, h *Step, own uint32) uint32 {
 	limit := h.applied.LimitS
-	if limit == 0 {
+	if !h.applied.Told { // found at startup, and not ordered anything since
 		limit = h.brief.GetLimitS()
 	}
 	began, begun := h.brief.GetBegunBootNs(), j.begun

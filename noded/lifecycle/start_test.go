@@ -65,3 +65,24 @@ func TestFailedPrologHasTimesOfOneClock(t *testing.T) {
 		t.Errorf("recorded is %v", exit)
 	}
 }
+
+// TestStepOfUnlimitedAllocation: a step is not bound by a limit that its allocation had before the controller lifted it.
+func TestStepOfUnlimitedAllocation(t *testing.T) {
+	b := &bench{wall: 5000e9, boot: 70e9}
+	batch, step := agent.Key{Job: 1, Attempt: 1, Epoch: 3, Step: pb.BatchStep}, agent.Key{Job: 1, Attempt: 1, Epoch: 3}
+	s := New(b, slog.New(slog.DiscardHandler), "n1", "boot", nil, []*nodepb.Known{{
+		Report: &pb.StepReport{Key: batch.Proto(), Phase: pb.StepPhase_STEP_RUNNING},
+		Bundle: &pb.Bundle{Key: batch.Proto(), Cgroup: "job", LimitS: 60, BegunBootNs: 40e9}}})
+	launched := func() uint32 {
+		return s.withHolder(&Step{key: step, begun: 70e9}, &pb.LaunchSpec{Key: step.Proto()}).LimitS
+	}
+	if got := launched(); got != 30 {
+		t.Errorf("as the allocation began: %d s, want what is left of 60", got)
+	}
+	s.Order(&pb.NodeOrders{Full: true, Steps: []*pb.StepOrder{{Key: batch.Proto(), Want: pb.StepWant_WANT_RUN}}})
+	s.Reconcile(t.Context())
+	b.work()
+	if got := launched(); got != 0 {
+		t.Errorf("without a limit: %d s", got)
+	}
+}

@@ -226,7 +226,7 @@ func TestCloudGPUs(t *testing.T) {
 	id := c.submit(plainJob, ask, c.witness("short"))
 	c.await("the job is requeued", func() bool {
 		j := c.jobs(id)[id]
-		return j.State == msg.JobState_JOB_PENDING && j.Restarts == 1 && strings.Contains(j.SystemComment, "it has not all of gpu:a100:2")
+		return j.State == msg.JobState_JOB_PENDING && j.Restarts == 1 && strings.Contains(j.SystemComment, "it lacks some of gpu:a100:2")
 	})
 	if n := c.node("n3"); n.StateFlags&msg.NodeDrain != 0 {
 		t.Errorf("a node that lacks one GPU is drained: %s", n.Reason)

@@ -87,7 +87,7 @@ func TestRestoredBackup(t *testing.T) {
 		return n == 2
 	})
 	c.await("the job that the state does not know is killed", func() bool { return syscall.Kill(stranger, 0) != nil })
-	if c.jobs(third)[third] != nil || !c.ctld.Said("does not know") {
+	if c.jobs(third)[third] != nil || !c.ctld.Said("does not contain") {
 		t.Error("the job of after the backup is not recorded as lost")
 	}
 	c.recalled(unknown, "unknown|FAILED|4:0")

@@ -67,15 +67,6 @@ func ProblemOf(err error) *msg.Problem {
 // Text is the message of an error that a call returned.
 func Text(err error) string { return err.Error() }
 
-// Lacks reports whether err means that the controller does not know the call, because it is of an older release.
-func Lacks(err error) bool {
-	var r *wire.Refusal
-	return errors.As(err, &r) && r.Code == codeUnimplemented
-}
-
-// codeUnimplemented is google.rpc's UNIMPLEMENTED.
-const codeUnimplemented = 12
-
 // Broken reports whether err means that the connection ended before the answer: the call may or may not have taken effect.
 func Broken(err error) bool { return wire.Broken(err) }
 

@@ -156,7 +156,7 @@ func giveState(dir string, u passwd.Account) error {
 		return nil // opening it will report the error
 	}
 	if _, err := trusted.Path(dir); err != nil {
-		// Earlier versions left an empty one in SlurmUser's directory: its owner removes it.
+		// An empty one can go: SlurmUser, who owns the directory above, creates it again.
 		if asOwnerOf(filepath.Dir(dir), func() error { return unix.Rmdir(dir) }) == nil {
 			return nil
 		}

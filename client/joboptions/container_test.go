@@ -2,7 +2,6 @@ package joboptions
 
 import (
 	"errors"
-	"github.com/sluice-hpc/sluice/client/opt"
 	"os"
 	"reflect"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
 )
 
 // containerOf reads options, and variables, of one command as it does.

@@ -2,12 +2,12 @@ package joboptions
 
 import (
 	"fmt"
-	"github.com/sluice-hpc/sluice/client/opt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 )
 

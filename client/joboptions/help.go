@@ -1,10 +1,10 @@
 package joboptions
 
 import (
-	"github.com/sluice-hpc/sluice/client/opt"
 	"slices"
 	"strings"
 
+	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/internal/version"
 )
 

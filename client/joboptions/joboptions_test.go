@@ -2,16 +2,15 @@ package joboptions
 
 import (
 	"errors"
-	"github.com/sluice-hpc/sluice/client/opt"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
+	"pgregory.net/rapid"
 )
 
 var now = time.Date(2027, 3, 4, 5, 6, 7, 0, time.UTC)

@@ -2,10 +2,10 @@ package joboptions
 
 import (
 	"fmt"
-	"github.com/sluice-hpc/sluice/client/opt"
 	"unicode/utf8"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
 )
 
 // Commands is a set of the commands that share the table.

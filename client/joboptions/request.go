@@ -2,12 +2,12 @@ package joboptions
 
 import (
 	"errors"
-	"github.com/sluice-hpc/sluice/client/opt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
 )
 
 // Source is where an option was given; a higher source overrides a lower one.

@@ -2,10 +2,10 @@ package joboptions
 
 import (
 	"fmt"
-	"github.com/sluice-hpc/sluice/client/opt"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/conf/container"
 )
 

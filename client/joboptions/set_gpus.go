@@ -3,11 +3,11 @@ package joboptions
 import (
 	"errors"
 	"fmt"
-	"github.com/sluice-hpc/sluice/client/opt"
 	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/conf/tres"
 )
 

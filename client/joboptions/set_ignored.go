@@ -1,9 +1,10 @@
 package joboptions
 
 import (
-	"github.com/sluice-hpc/sluice/client/opt"
 	"slices"
 	"strings"
+
+	"github.com/sluice-hpc/sluice/client/opt"
 )
 
 // checkIgnored rejects values that Slurm rejects, for options without effect here.

@@ -1,7 +1,6 @@
 package joboptions
 
 import (
-	"github.com/sluice-hpc/sluice/client/opt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/internal/passwd"
 )
 

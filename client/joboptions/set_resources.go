@@ -2,11 +2,11 @@ package joboptions
 
 import (
 	"fmt"
-	"github.com/sluice-hpc/sluice/client/opt"
 	"strconv"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/conf/hostlist"
 	"github.com/sluice-hpc/sluice/conf/jobid"
 	"github.com/sluice-hpc/sluice/conf/tres"

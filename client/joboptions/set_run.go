@@ -2,10 +2,11 @@ package joboptions
 
 import (
 	"fmt"
-	"github.com/sluice-hpc/sluice/client/opt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/sluice-hpc/sluice/client/opt"
 )
 
 // Run has the options of srun and salloc that are not about the job: how to run tasks, and what the command itself does.

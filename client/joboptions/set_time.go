@@ -3,10 +3,10 @@ package joboptions
 import (
 	"errors"
 	"fmt"
-	"github.com/sluice-hpc/sluice/client/opt"
 	"strings"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
 	"github.com/sluice-hpc/sluice/conf/timespec"
 )
 

@@ -3,10 +3,10 @@
 package joboptions
 
 import (
-	"github.com/sluice-hpc/sluice/client/opt"
 	"strconv"
 
 	"github.com/sluice-hpc/sluice/client/msg"
+	"github.com/sluice-hpc/sluice/client/opt"
 )
 
 // Options is the table. Rows are sorted by long name, the order in which getopt lists the candidates of an ambiguous abbreviation.

@@ -9,8 +9,7 @@ import (
 	"github.com/sluice-hpc/sluice/client/msg"
 )
 
-// StepsOf returns the running steps of the requested jobs, by job: all steps created by srun. A controller of an older release
-// returns none.
+// StepsOf returns the running steps of the requested jobs, by job: all steps created by srun.
 func StepsOf(ctx context.Context, c *client.Client, r *msg.JobsRequest) (map[uint32][]*msg.StepRecord, error) {
 	return stepsOf(ctx, c, r, false)
 }
@@ -35,7 +34,7 @@ func stepsOf(ctx context.Context, c *client.Client, r *msg.JobsRequest, ended bo
 		}
 	}
 	p := client.ProblemOf(err)
-	if errors.Is(err, io.EOF) || client.Lacks(err) || p != nil && p.GetCode() == uint32(msg.CodeInvalidJobID) {
+	if errors.Is(err, io.EOF) || p != nil && p.GetCode() == uint32(msg.CodeInvalidJobID) {
 		err = nil // the query for jobs reports missing jobs
 	}
 	return of, err

@@ -79,7 +79,7 @@ var importRules = []rule{
 	{in: "noded", never: []string{"ctld/", "client/", "sched/"}},
 	// The half of the node daemon with root's rights has nothing of the half that talks to the network.
 	{in: "noded/root", never: []string{"noded/link"}},
-	{in: "noded/lifecycle", may: []string{"internal/", "noded/agent", "noded/bundle", "noded/privsep", "noded/taskenv", "proto/"}},
+	{in: "noded/lifecycle", may: []string{"internal/failpoint", "noded/agent", "noded/bundle", "noded/privsep", "noded/taskenv", "proto/"}},
 	{in: "noded/metrics", may: []string{"conf/", "internal/", "proto/"}},
 	{in: "noded/privsep", may: []string{"conf/", "internal/", "proto/"}},
 	{in: "noded/policy", may: []string{"conf/", "internal/", "proto/"}},
@@ -218,7 +218,8 @@ var impure = map[string][]string{
 	"math/rand": nil,
 	"math/rand/v2": {"Int", "IntN", "Int32", "Int32N", "Int64", "Int64N", "Uint32", "Uint32N", "Uint64", "Uint64N", "N", "Float32",
 		"Float64", "Perm", "Shuffle", "NormFloat64", "ExpFloat64"},
-	"crypto/rand": nil,
+	"crypto/rand":             nil,
+	module + "internal/clock": nil,
 }
 
 func TestPurePackages(t *testing.T) {

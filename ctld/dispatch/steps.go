@@ -58,7 +58,7 @@ func (l *Link) stepOrder(j *pb.JobRecord, s *pb.StepRecord, want map[stepID]bool
 func (d *Dispatcher) launchStep(j *pb.JobRecord, s *pb.StepRecord, node string) *pb.LaunchSpec {
 	l := d.allocation(j, node)
 	l.Key.Step, l.Batch, l.Step = s.StepId, false, s
-	l.LimitS = stepLimit(s)
+	l.LimitS, l.SuspendedNs = stepLimit(s), j.SuspendedNs-s.SuspendedNs
 	return l
 }
 

@@ -334,7 +334,7 @@ func TestIDSlots(t *testing.T) {
 	}
 }
 
-// TestSchema: a database with values of a newer version is refused, and left as it is.
+// TestSchema: a database with values of another version is refused, and left as it is.
 func TestSchema(t *testing.T) {
 	dir := t.TempDir()
 	newer := small
@@ -347,6 +347,10 @@ func TestSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open(dir, small); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "restore") {
+		t.Errorf("got %v", err)
+	}
+	newer.Schema = 3
+	if _, err := Open(dir, newer); err == nil || errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "its schema is 2") {
 		t.Errorf("got %v", err)
 	}
 	if after, err := os.ReadFile(dbPath(dir)); err != nil || !bytes.Equal(before, after) {

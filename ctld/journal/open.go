@@ -101,8 +101,12 @@ func (s *Bolt) examine() (*head, error) {
 		return nil, s.opts.damaged(s.path, fmt.Errorf("it is empty, but this directory holds the state of %s", clusterName(owner)))
 	}
 	r, err := verify(s.path, nil)
-	if err == nil && r.head.schema > s.opts.Schema {
-		err = fmt.Errorf("its schema is %d, this version reads up to %d: %w", r.head.schema, s.opts.Schema, ErrNewer)
+	switch {
+	case err == nil && r.head.schema > s.opts.Schema:
+		err = fmt.Errorf("its schema is %d, this version reads %d: %w", r.head.schema, s.opts.Schema, ErrNewer)
+	case err == nil && r.head.schema < s.opts.Schema:
+		return nil, fmt.Errorf("cannot open %s: its schema is %d, this version reads %d: install the version that wrote it", s.path,
+			r.head.schema, s.opts.Schema)
 	}
 	if errors.Is(err, ErrNewer) {
 		return nil, fmt.Errorf("cannot open %s: %w: install the newer version again, or restore a backup made before it ran: %s --from FILE",

@@ -6,9 +6,11 @@
 //	submit.go   PENDING
 //	plan.go     PENDING -> RUNNING: attempt+1, epoch = number of the commit; nodes hear of it after the commit
 //	steps.go    a node reports the end of its part: its share is free; the batch node's report decides the state
+//	suspend.go  RUNNING -> SUSPENDED and back
 //	cancel.go   PENDING -> CANCELLED; RUNNING -> CANCELLED+COMPLETING until every node has reported the end
 //	requeue.go  RUNNING -> stop, and PENDING again once nothing is left of the attempt
 //	node.go     a node that is DOWN or was rebooted: its jobs NODE_FAIL or requeued
+//	drain.go    DRAIN, by an administrator or because the node is faulty
 //	tick.go     timers: node timeouts, MinJobAge
 //
 // A command on many jobs works in slices (slice.go). The consequences of an event for waiting jobs, such as dependents,
@@ -40,8 +42,8 @@
 //
 // Attempts started between the backup and the restore are lost (restored.go). Until every node of the configuration has
 // reported its lost attempts, no job from before the restore starts, because any node may have run it (reason
-// "Restored"). A report from a node that has forgotten part of that time does not count. An administrator answers for a node by setting it
-// DOWN or, where it has forgotten, by resuming it with a reason. SlurmdTimeout does not answer: a dead node may have run
+// "Restored"). A report from a node that has forgotten part of that time does not count. An administrator answers for a
+// node by setting it DOWN or, where it has forgotten, by resuming it with a reason. SlurmdTimeout does not answer: a dead node may have run
 // the job to its end. Rejected: remembering more ends, because no number covers every backup; adopting a lost attempt
 // that still runs, because one node does not know its allocation and steps.
 package reactor

@@ -180,8 +180,7 @@ func (tx *Tx) enrolRows(rows []journal.Row, tokens map[string]bool) ([]journal.R
 	return rows, nil
 }
 
-// hostKey begins the keys of hosts. They lie beside the tokens, so that an earlier build of the controller, which knows this kind of row,
-// leaves them alone. No id of a token has a slash.
+// hostKey begins the keys of hosts, whose rows are in the bucket of the tokens. No id of a token has a slash.
 const hostKey = "host/"
 
 func (tx *Tx) loadEnrol(key, value []byte) error {

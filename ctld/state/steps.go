@@ -28,7 +28,7 @@ type StepKey struct{ Job, Attempt, Step uint32 }
 // KeyOf returns the key of a step.
 func KeyOf(s *pb.StepRecord) StepKey { return StepKey{s.JobId, s.Attempt, s.StepId} }
 
-// Bytes encodes the key for the journal's bucket JobSteps.
+// Bytes encodes the key for the journal's bucket Steps.
 func (k StepKey) Bytes() []byte {
 	b := binary.BigEndian.AppendUint32(make([]byte, 0, 12), k.Job)
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, k.Attempt), k.Step)

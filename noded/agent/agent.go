@@ -61,6 +61,8 @@ func holder[V any](k Key, among map[Key]V) (Key, V, bool) {
 type State struct {
 	Phase   pb.StepPhase
 	Applied Applied
+	// Limit is the end of the allocation of a step of srun, in seconds since the step began; 0: none.
+	Limit uint32
 }
 
 // Applied records the orders passed to a step. The zero value, as after a restart of the daemon, makes Reconcile pass the order
@@ -155,10 +157,27 @@ func (r *round) existing(k Key, s State) {
 			r.stop(k, s, why)
 			return
 		}
-		if s.Applied.After(order) != s.Applied {
-			r.add(Action{Kind: Control, Key: k, Order: order})
+		now := s.Applied.After(order)
+		if order.Want == pb.StepWant_WANT_RUN {
+			now.LimitS = Shorter(now.LimitS, s.Limit)
 		}
+		if now == s.Applied {
+			return
+		}
+		if order.Want == pb.StepWant_WANT_RUN && now.LimitS != order.LimitS {
+			order = withLaunch(order, nil)
+			order.LimitS = now.LimitS
+		}
+		r.add(Action{Kind: Control, Key: k, Order: order})
 	}
+}
+
+// Shorter returns the shorter of two time limits, of which 0 is none.
+func Shorter(a, b uint32) uint32 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // orphaned returns why an srun step must end: its allocation ends here. The controller will order that, too, once it knows.

@@ -41,6 +41,11 @@ type states map[Key]State
 // in is a step in a phase that has been told to run for 99 s, as its launch says.
 func in(p pb.StepPhase) State { return State{Phase: p, Applied: Applied{Told: true, LimitS: 99}} }
 
+// told is a step in a phase that has been told to end.
+func told(p pb.StepPhase, w pb.StepWant) State {
+	return State{Phase: p, Applied: Applied{Told: true, Want: w}}
+}
+
 func text(acts []Action) string {
 	var s []string
 	for _, a := range acts {
@@ -78,10 +83,10 @@ func TestReconcile(t *testing.T) {
 			"start 1.1"},
 		{"stop", []*pb.NodeOrders{full(order(at(1, 1), stop))}, states{at(1, 1): in(running)}, "control 1.1 STOP"},
 		{"stop while the prolog runs", []*pb.NodeOrders{full(order(at(1, 1), stop))}, states{at(1, 1): in(preparing)}, "control 1.1 STOP"},
-		{"stop told", []*pb.NodeOrders{full(order(at(1, 1), stop))}, states{at(1, 1): {running, Applied{Told: true, Want: stop}}}, ""},
+		{"stop told", []*pb.NodeOrders{full(order(at(1, 1), stop))}, states{at(1, 1): told(running, stop)}, ""},
 		{"kill after stop", []*pb.NodeOrders{full(order(at(1, 1), stop)), delta(order(at(1, 1), kill))},
-			states{at(1, 1): {running, Applied{Told: true, Want: stop}}}, "control 1.1 KILL"},
-		{"no stop after kill", []*pb.NodeOrders{full(order(at(1, 1), stop))}, states{at(1, 1): {running, Applied{Told: true, Want: kill}}},
+			states{at(1, 1): told(running, stop)}, "control 1.1 KILL"},
+		{"no stop after kill", []*pb.NodeOrders{full(order(at(1, 1), stop))}, states{at(1, 1): told(running, kill)},
 			""},
 		{"stop of what never started", []*pb.NodeOrders{full(order(at(1, 1), stop))}, nil, "refuse 1.1 cancelled"},
 		{"kill of what never started", []*pb.NodeOrders{full(launch(at(1, 1))), delta(order(at(1, 1), kill))}, nil, "refuse 1.1 cancelled"},
@@ -91,9 +96,9 @@ func TestReconcile(t *testing.T) {
 		{"forget what is not here", []*pb.NodeOrders{full(order(at(1, 1), forget))}, nil, ""},
 		{"running and recorded", []*pb.NodeOrders{full(order(at(1, 1), forget))}, states{at(1, 1): in(running)}, "control 1.1 KILL"},
 		{"unknown is killed", []*pb.NodeOrders{full()}, states{at(1, 1): in(running)}, "control 1.1 KILL"},
-		{"once", []*pb.NodeOrders{full()}, states{at(1, 1): {completing, Applied{Told: true, Want: kill}}}, ""},
+		{"once", []*pb.NodeOrders{full()}, states{at(1, 1): told(completing, kill)}, ""},
 		{"a change says nothing of the others", []*pb.NodeOrders{full(order(at(2, 1), nothing)), delta(launch(at(1, 1)))},
-			states{at(2, 1): {running, Applied{Told: true}}}, "start 1.1"},
+			states{at(2, 1): {Phase: running, Applied: Applied{Told: true}}}, "start 1.1"},
 		{"a newer attempt waits for the older one", []*pb.NodeOrders{full(launch(at(1, 2)))}, states{at(1, 1): in(running)},
 			"control 1.1 KILL"},
 		{"until it has ended", []*pb.NodeOrders{full(launch(at(1, 2)), order(at(1, 1), run))}, states{at(1, 1): in(ended)}, "start 1.2"},
@@ -109,15 +114,15 @@ func TestReconcile(t *testing.T) {
 		{"even when the newer one is gone", []*pb.NodeOrders{full(launch(at(1, 2))), full(), full(launch(at(1, 1)))}, nil,
 			"refuse 1.1 launch_failed"},
 		{"signals", []*pb.NodeOrders{full(sig(at(1, 1), 3))}, states{at(1, 1): in(running)}, "control 1.1 RUN"},
-		{"signals told", []*pb.NodeOrders{full(sig(at(1, 1), 3))}, states{at(1, 1): {running, Applied{Told: true, LimitS: 99, Signal: 3}}},
-			""},
+		{"signals told", []*pb.NodeOrders{full(sig(at(1, 1), 3))},
+			states{at(1, 1): {Phase: running, Applied: Applied{Told: true, LimitS: 99, Signal: 3}}}, ""},
 		{"a new time limit", []*pb.NodeOrders{full(limited(at(1, 1), 100))}, states{at(1, 1): in(running)}, "control 1.1 RUN"},
 		{"no time limit any more", []*pb.NodeOrders{full(limited(at(1, 1), 0))}, states{at(1, 1): in(running)}, "control 1.1 RUN"},
 		{"found after a restart: told once", []*pb.NodeOrders{full(limited(at(1, 1), 0))}, states{at(1, 1): {Phase: running}},
 			"control 1.1 RUN"},
 		{"two steps of an attempt side by side",
 			[]*pb.NodeOrders{full(order(at(1, 1), nothing), func() *pb.StepOrder { k := at(1, 1); k.Step = 0; return launch(k) }())},
-			states{at(1, 1): {running, Applied{Told: true}}}, "start 1.1"},
+			states{at(1, 1): {Phase: running, Applied: Applied{Told: true}}}, "start 1.1"},
 	} {
 		d := NewDesired()
 		for k := range c.here {

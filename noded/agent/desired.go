@@ -77,6 +77,15 @@ func withLaunch(o *pb.StepOrder, l *pb.LaunchSpec) *pb.StepOrder {
 		LimitS: o.LimitS, Watchers: o.Watchers}
 }
 
+// Limit returns the time limit that the controller orders for a step, in seconds (0: none); false: it does not order it to run.
+func (d *Desired) Limit(k Key) (limit uint32, ordered bool) {
+	o := d.orders[k]
+	if o.GetWant() != pb.StepWant_WANT_RUN && o.GetWant() != pb.StepWant_WANT_TELL {
+		return 0, false
+	}
+	return o.GetLimitS(), true
+}
+
 // newest returns the newest epoch seen of a job.
 func (d *Desired) newest(job uint32) uint64 { return d.epochs[job] }
 

@@ -137,7 +137,7 @@ func (w *world) reconcile() int {
 				w.t.Fatalf("%v starts while %v is %v", a.Key, h, s)
 			}
 			w.ran[a.Key]++
-			w.actual[a.Key] = State{preparing, Launched(a.Order)}
+			w.actual[a.Key] = State{Phase: preparing, Applied: Launched(a.Order)}
 			w.d.Present(a.Key)
 		case Refuse:
 			w.actual[a.Key] = State{Phase: ended}

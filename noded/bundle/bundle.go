@@ -8,7 +8,6 @@ import (
 
 	"github.com/sluice-hpc/sluice/conf/filename"
 	"github.com/sluice-hpc/sluice/noded/hw"
-	"github.com/sluice-hpc/sluice/noded/step"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -48,7 +47,7 @@ func (b *Builder) Build(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 		Key: l.Key, Uid: spec.GetUid(), Gid: spec.GetGid(), Groups: spec.GetGroups(), Umask: spec.GetUmask(),
 		Dir: spec.GetWorkDir(), LimitS: l.LimitS, OverTimeS: l.OverTimeS, KillWaitS: s.GetKillWaitS(),
 		UnkillableTimeoutS: s.GetUnkillableTimeoutS(),
-		JobName:            spec.GetName(), Partition: l.Partition, Limits: b.limits(l, s), HoldOnly: !l.Batch, Cgroup: step.Group(l.Key),
+		JobName:            spec.GetName(), Partition: l.Partition, Limits: b.limits(l, s), HoldOnly: !l.Batch, Cgroup: folder.Group(l.Key),
 		Devices: DevicesOf(l), Job: JobOf(l),
 	}
 	for _, a := range l.Alloc {

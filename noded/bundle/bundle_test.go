@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/sluice-hpc/sluice/noded/hw"
-	"github.com/sluice-hpc/sluice/noded/step"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"golang.org/x/sys/unix"
@@ -161,7 +161,7 @@ func TestRlimits(t *testing.T) {
 }
 
 func TestStepsHaveCgroupsOfTheirOwn(t *testing.T) {
-	if got := step.Group(&pb.StepKey{JobId: 3, Attempt: 1, Step: 4}); got != "job_3.1/step_4" {
+	if got := folder.Group(&pb.StepKey{JobId: 3, Attempt: 1, Step: 4}); got != "job_3.1/step_4" {
 		t.Error(got)
 	}
 }

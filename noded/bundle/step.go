@@ -1,7 +1,7 @@
 package bundle
 
 import (
-	"github.com/sluice-hpc/sluice/noded/step"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -22,7 +22,7 @@ func (b *Builder) stepBundle(l *pb.LaunchSpec, s *pb.NodeSettings) *pb.Bundle {
 	out := &pb.Bundle{
 		Key: l.Key, Uid: spec.GetUid(), Gid: spec.GetGid(), Groups: spec.GetGroups(), LimitS: l.LimitS,
 		OverTimeS: l.OverTimeS, KillWaitS: s.GetKillWaitS(), UnkillableTimeoutS: s.GetUnkillableTimeoutS(), JobName: spec.GetName(),
-		Partition: l.Partition, Limits: b.stepLimits(l, here, s), Cgroup: step.Group(l.Key), Devices: here.GetDevices(),
+		Partition: l.Partition, Limits: b.stepLimits(l, here, s), Cgroup: folder.Group(l.Key), Devices: here.GetDevices(),
 		Cpus: here.GetCpus(), TaskEpilog: s.GetTaskEpilog(),
 	}
 	if p := s.GetTaskProlog(); p != "" {

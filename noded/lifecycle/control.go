@@ -33,7 +33,7 @@ func (s *Steps) control(ctx context.Context, j *Step, a agent.Action) {
 		return
 	}
 	j.busy = true
-	order := s.withLimit(j.key, withoutLaunch(a.Order))
+	order := withoutLaunch(a.Order)
 	s.host.Signal(ctx, func() func() {
 		_, err := s.host.Call(ctx, &nodepb.Request{What: &nodepb.Request_Control{Control: order}})
 		return func() {

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -68,41 +69,30 @@ func (s *Steps) withHolder(j *Step, l *pb.LaunchSpec) *pb.LaunchSpec {
 			}
 		}
 	}
-	l.LimitS = limitWith(j, h, l.LimitS)
+	l.LimitS = agent.Shorter(l.LimitS, s.limitOfAllocation(j))
 	j.applied.LimitS = l.LimitS
 	return l
 }
 
-// withLimit adds the allocation's time limit to an order for a step, unless the step's own ends earlier.
-func (s *Steps) withLimit(k agent.Key, o *pb.StepOrder) *pb.StepOrder {
-	j, h := s.steps[k], s.holder(k)
-	if k.Holder() || j == nil || h == nil || o.Want != pb.StepWant_WANT_RUN {
-		return o
+// limitOfAllocation returns when the time of a step's allocation ends, in seconds since the step began; 0: never, or it holds an allocation
+// itself. Steps have a limit of their own because a batch script may outlive its limit, by KillWait.
+func (s *Steps) limitOfAllocation(j *Step) uint32 {
+	h := s.holder(j.key)
+	if j.key.Holder() || h == nil {
+		return 0
 	}
-	o.LimitS = limitWith(j, h, o.LimitS)
-	return o
-}
-
-// limitWith returns a step's time limit in seconds since it began here: its own, or the rest of its allocation's.
-func limitWith(j, h *Step, own uint32) uint32 {
-	limit := h.applied.LimitS
-	if !h.applied.Told { // found at startup, and not ordered anything since
-		limit = h.brief.GetLimitS()
+	limit, ordered := s.desired.Limit(h.key)
+	if !ordered {
+		limit = h.applied.LimitS
 	}
-	began, begun := h.brief.GetBegunBootNs(), j.begun
-	if h.begun != 0 {
-		began = h.begun
+	began, begun := cmp.Or(h.begun, h.brief.GetBegunBootNs()), cmp.Or(j.begun, j.brief.GetBegunBootNs())
+	if limit == 0 || began == 0 || begun == 0 {
+		return 0
 	}
-	if begun == 0 {
-		begun = j.brief.GetBegunBootNs()
+	suspended := j.brief.GetSuspendedNs()
+	if j.spec != nil {
+		suspended = j.spec.SuspendedNs
 	}
-	if limit == 0 || limit == pb.Unlimited || began == 0 || begun == 0 {
-		return own
-	}
-	left := began + int64(limit)*int64(time.Second) - begun
-	of := uint32(min(max((left+int64(time.Second)-1)/int64(time.Second), 1), math.MaxUint32-1))
-	if own == 0 || own == pb.Unlimited {
-		return of
-	}
-	return min(own, of)
+	left := began + int64(limit)*int64(time.Second) + suspended - begun
+	return uint32(min(max((left+int64(time.Second)-1)/int64(time.Second), 1), math.MaxUint32))
 }

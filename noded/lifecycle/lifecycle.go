@@ -130,7 +130,7 @@ func (s *Steps) Reconcile(ctx context.Context) {
 	s.changed = false
 	clear(s.actual)
 	for k, j := range s.steps {
-		s.actual[k] = agent.State{Phase: j.phase, Applied: j.applied}
+		s.actual[k] = agent.State{Phase: j.phase, Applied: j.applied, Limit: s.limitOfAllocation(j)}
 	}
 	for _, a := range agent.Reconcile(s.desired, s.actual) {
 		switch a.Kind {

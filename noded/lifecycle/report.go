@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/bundle"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -45,7 +46,13 @@ func (s *Steps) Changes() (out []*pb.StepReport) {
 	if len(s.dirty) == 0 {
 		return nil
 	}
-	keys := sorted(s.dirty)
+	keys := make([]agent.Key, 0, len(s.dirty))
+	for k := range s.dirty {
+		keys = append(keys, k)
+	}
+	if len(keys) <= maxReports { // sorting more, for each message of a burst, is not worth it
+		slices.SortFunc(keys, agent.Key.Compare)
+	}
 	for _, holders := range []bool{false, true} {
 		for _, k := range keys {
 			if k.Holder() != holders {

@@ -66,7 +66,7 @@ func (s *Steps) begin(ctx, jctx context.Context, j *Step, l *pb.LaunchSpec, err 
 	if j.key.Holder() { // the CPUs of srun steps are among the holder's
 		j.cpus = b.Cpus
 	}
-	b.BegunBootNs = j.begun
+	b.BegunBootNs, b.SuspendedNs = j.begun, l.SuspendedNs
 	set, daemon := s.host.Settings(), s.host.Daemon()
 	s.host.Work(ctx, func() func() {
 		err := s.prepare(jctx, j.spec, set, daemon, b, l.Script, err)

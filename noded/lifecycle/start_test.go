@@ -46,9 +46,11 @@ func (b *bench) Pause(context.Context, time.Duration)               {}
 func (b *bench) Now() time.Time                                     { return time.Unix(0, b.wall).UTC() }
 func (b *bench) Boot() int64                                        { return b.boot }
 func (b *bench) Settings() *pb.NodeSettings                         { return b.settings }
-func (b *bench) Bundle(l *pb.LaunchSpec) *pb.Bundle                 { return &pb.Bundle{Key: l.Key, Cgroup: "job"} }
-func (b *bench) Daemon() taskenv.Daemon                             { return taskenv.Daemon{} }
-func (b *bench) Fault(string)                                       {}
+func (b *bench) Bundle(l *pb.LaunchSpec) *pb.Bundle {
+	return &pb.Bundle{Key: l.Key, Cgroup: "job", LimitS: l.LimitS}
+}
+func (b *bench) Daemon() taskenv.Daemon { return taskenv.Daemon{} }
+func (b *bench) Fault(string)           {}
 
 // TestFailedPrologHasTimesOfOneClock: start and end of a step that never began are by the node's clock, however far the controller's is
 // off. After a restore, only the node knows of it, and the controller computes how long it took from both.
@@ -63,26 +65,5 @@ func TestFailedPrologHasTimesOfOneClock(t *testing.T) {
 	exit := b.asked[len(b.asked)-1].GetFail().GetExit()
 	if exit.GetVerdict() != pb.VerdictPrologFailed || exit.StartNs != 5000e9 || exit.EndNs != 5001e9 {
 		t.Errorf("recorded is %v", exit)
-	}
-}
-
-// TestStepOfUnlimitedAllocation: a step is not bound by a limit that its allocation had before the controller lifted it.
-func TestStepOfUnlimitedAllocation(t *testing.T) {
-	b := &bench{wall: 5000e9, boot: 70e9}
-	batch, step := agent.Key{Job: 1, Attempt: 1, Epoch: 3, Step: pb.BatchStep}, agent.Key{Job: 1, Attempt: 1, Epoch: 3}
-	s := New(b, slog.New(slog.DiscardHandler), "n1", "boot", nil, []*nodepb.Known{{
-		Report: &pb.StepReport{Key: batch.Proto(), Phase: pb.StepPhase_STEP_RUNNING},
-		Bundle: &pb.Bundle{Key: batch.Proto(), Cgroup: "job", LimitS: 60, BegunBootNs: 40e9}}})
-	launched := func() uint32 {
-		return s.withHolder(&Step{key: step, begun: 70e9}, &pb.LaunchSpec{Key: step.Proto()}).LimitS
-	}
-	if got := launched(); got != 30 {
-		t.Errorf("as the allocation began: %d s, want what is left of 60", got)
-	}
-	s.Order(&pb.NodeOrders{Full: true, Steps: []*pb.StepOrder{{Key: batch.Proto(), Want: pb.StepWant_WANT_RUN}}})
-	s.Reconcile(t.Context())
-	b.work()
-	if got := launched(); got != 0 {
-		t.Errorf("without a limit: %d s", got)
 	}
 }

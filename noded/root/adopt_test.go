@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-hpc/sluice/noded/agent"
 	"github.com/sluice-hpc/sluice/noded/policy"
 	"github.com/sluice-hpc/sluice/noded/step"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
 
@@ -38,7 +39,7 @@ func allocation(r *Root, job, uid uint32, start int64, phase pb.StepPhase) {
 	k := &pb.StepKey{JobId: job, Attempt: 1, Epoch: 1, Step: pb.ExternStep}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.known[agent.KeyOf(k)] = &known{key: k, name: step.Name(k), brief: &pb.Bundle{Key: k, Uid: uid, Cgroup: step.Group(k)},
+	r.known[agent.KeyOf(k)] = &known{key: k, name: folder.Name(k), brief: &pb.Bundle{Key: k, Uid: uid, Cgroup: folder.Group(k)},
 		rep: &pb.StepReport{Key: k, Phase: phase, StartNs: start}}
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/noded/policy"
 	"github.com/sluice-hpc/sluice/noded/privsep"
-	"github.com/sluice-hpc/sluice/noded/step"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -80,7 +80,7 @@ func (s *hungSteps) Launch(ctx context.Context, b *pb.Bundle, script []byte) err
 // largeLaunch is a launch with a script of so many bytes.
 func largeLaunch(job uint32, size int) *nodepb.Request {
 	k := &pb.StepKey{JobId: job, Attempt: 1, Epoch: 3, Step: pb.BatchStep}
-	o := but(func(b *pb.Bundle) { b.Key, b.Cgroup = k, step.Group(k) })
+	o := but(func(b *pb.Bundle) { b.Key, b.Cgroup = k, folder.Group(k) })
 	o.GetLaunch().Script = make([]byte, size)
 	return o
 }

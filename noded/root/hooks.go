@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-hpc/sluice/internal/inherit"
 	"github.com/sluice-hpc/sluice/internal/program"
 	"github.com/sluice-hpc/sluice/noded/agent"
-	"github.com/sluice-hpc/sluice/noded/step"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"google.golang.org/protobuf/proto"
@@ -40,7 +40,7 @@ func (r *Root) hook(ctx context.Context, o *nodepb.Request) (*nodepb.Answer, err
 	r.mu.Unlock()
 	name := ""
 	if h.Key != nil {
-		name = step.Name(h.Key)
+		name = folder.Name(h.Key)
 	}
 	switch h.Kind {
 	case nodepb.HookKind_HOOK_PROLOG:

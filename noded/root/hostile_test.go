@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-hpc/sluice/noded/hw"
 	"github.com/sluice-hpc/sluice/noded/policy"
 	"github.com/sluice-hpc/sluice/noded/privsep"
-	"github.com/sluice-hpc/sluice/noded/step"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -99,7 +99,7 @@ func key() *pb.StepKey { return &pb.StepKey{JobId: 7, Attempt: 1, Epoch: 3, Step
 
 // good is a bundle that nothing is wrong with, under a policy that knows its user.
 func good() *pb.Bundle {
-	return &pb.Bundle{Key: key(), Uid: 54321, Gid: 54321, Cgroup: step.Group(key()), Argv: []string{"script"}}
+	return &pb.Bundle{Key: key(), Uid: 54321, Gid: 54321, Cgroup: folder.Group(key()), Argv: []string{"script"}}
 }
 
 func but(change func(*pb.Bundle)) *nodepb.Request {
@@ -350,7 +350,7 @@ func FuzzOrder(f *testing.F) {
 		steps.mu.Lock()
 		defer steps.mu.Unlock()
 		for _, b := range steps.launched {
-			if !b.HoldOnly && b.Uid < 1000 || b.Cgroup != step.Group(b.Key) {
+			if !b.HoldOnly && b.Uid < 1000 || b.Cgroup != folder.Group(b.Key) {
 				t.Fatalf("launched: %v", b)
 			}
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/sluice-hpc/sluice/noded/container"
 	"github.com/sluice-hpc/sluice/noded/private"
-	"github.com/sluice-hpc/sluice/noded/step"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -54,7 +53,7 @@ func (r *Root) sweepPrivate(have []*pb.StepReport) {
 	}
 	known := map[string]bool{}
 	for _, rep := range have {
-		known[step.Group(rep.Key)] = true
+		known[folder.Group(rep.Key)] = true
 	}
 	if err := private.Sweep(base, func(name string) bool { return known[name] }); err != nil {
 		r.log.Error("cannot clear the private directories of earlier jobs", "in", base, "err", err)

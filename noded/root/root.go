@@ -66,6 +66,7 @@ import (
 	"github.com/sluice-hpc/sluice/noded/policy"
 	"github.com/sluice-hpc/sluice/noded/privsep"
 	"github.com/sluice-hpc/sluice/noded/step"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
 	"github.com/sluice-hpc/sluice/noded/taskenv"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -205,7 +206,7 @@ func (r *Root) begin(ctx context.Context) (err error) {
 	layout := ""
 	if r.steps == nil {
 		so := r.o.Step
-		so.Spool, so.Group, so.Log = r.sp.dir, step.Group, r.log
+		so.Spool, so.Group, so.Log = r.sp.dir, folder.Group, r.log
 		so.CgroupRoot = r.cgroup()
 		run, err := step.New(so)
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-hpc/sluice/noded/isolate"
 	"github.com/sluice-hpc/sluice/noded/policy"
 	"github.com/sluice-hpc/sluice/noded/privsep"
-	"github.com/sluice-hpc/sluice/noded/step"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
 	"github.com/sluice-hpc/sluice/noded/usage"
 	nodepb "github.com/sluice-hpc/sluice/proto/sluice/node/v1"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
@@ -51,12 +51,12 @@ func (r *Root) recover(have []*pb.StepReport) {
 	prior := r.loadUses()
 	names := map[string]bool{}
 	for _, rep := range have {
-		k := &known{key: rep.Key, name: step.Name(rep.Key), rep: rep, brief: &pb.Bundle{Key: rep.Key}}
+		k := &known{key: rep.Key, name: folder.Name(rep.Key), rep: rep, brief: &pb.Bundle{Key: rep.Key}}
 		names[k.name] = true
 		if b, err := r.steps.Bundle(rep.Key); err == nil {
 			k.brief = privsep.Brief(b)
 		} else {
-			k.brief.Cgroup = step.Group(rep.Key) // it may have run, so its epilog must run
+			k.brief.Cgroup = folder.Group(rep.Key) // it may have run, so its epilog must run
 		}
 		key := agent.KeyOf(rep.Key)
 		r.known[key] = k
@@ -177,7 +177,7 @@ func (r *Root) remember(key *pb.StepKey, what proto.Message) (*known, error) {
 		return nil, errTooManySteps
 	}
 	if k == nil {
-		k = &known{key: key, name: step.Name(key)}
+		k = &known{key: key, name: folder.Name(key)}
 		r.known[agent.KeyOf(key)] = k
 	}
 	if size > k.size {
@@ -268,7 +268,7 @@ func launchable(b *pb.Bundle) error {
 
 // group checks that the cgroup's name follows from the step. With none, no cgroup is also valid.
 func group(b *pb.Bundle, none bool) error {
-	if want := step.Group(b.GetKey()); b.GetCgroup() != want && !(none && b.GetCgroup() == "") {
+	if want := folder.Group(b.GetKey()); b.GetCgroup() != want && !(none && b.GetCgroup() == "") {
 		return fmt.Errorf("its cgroup is %q, and should be %q", b.GetCgroup(), want)
 	}
 	return nil
@@ -411,7 +411,7 @@ func (r *Root) forget(_ context.Context, o *nodepb.Request) (*nodepb.Answer, err
 	if err := r.steps.Forget(o.GetForget().Key); err != nil {
 		return nil, err
 	}
-	r.hooks.Forget(step.Name(o.GetForget().Key))
+	r.hooks.Forget(folder.Name(o.GetForget().Key))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if k := r.known[key]; k != nil {
@@ -434,7 +434,7 @@ func (r *Root) exitOf(key agent.Key) (*pb.ExitRecord, *pb.StepJob) {
 // prepare gives a step its devices and partitions GPUs as the request needs.
 func (r *Root) prepare(_ context.Context, o *nodepb.Request) (*nodepb.Answer, error) {
 	p := o.GetPrepare()
-	name := step.Name(p.Key)
+	name := folder.Name(p.Key)
 	k, err := r.remember(p.Key, p)
 	if err != nil {
 		return nil, err

@@ -65,7 +65,7 @@ type node struct {
 	onEnd   func(name string) // may be nil
 }
 
-func stepName(b *pb.Bundle) string { return step.Name(b.Key) }
+func stepName(b *pb.Bundle) string { return folder.Name(b.Key) }
 
 func newNode(t testing.TB) *node { return newNodeWith(t, "") }
 
@@ -127,7 +127,7 @@ func (n *node) start() []*pb.StepReport {
 	go func() {
 		for rep := range r.Reports() {
 			n.mu.Lock()
-			name := step.Name(rep.Key)
+			name := folder.Name(rep.Key)
 			n.newest[name] = rep
 			n.all[name] = append(n.all[name], rep.Phase)
 			n.mu.Unlock()
@@ -183,7 +183,7 @@ func (n *node) await(k *pb.StepKey, what string, ok func(*pb.StepReport) bool) *
 	deadline := time.After(patience)
 	for {
 		n.mu.Lock()
-		rep := n.newest[step.Name(k)]
+		rep := n.newest[folder.Name(k)]
 		n.mu.Unlock()
 		if rep != nil && ok(rep) {
 			return rep
@@ -191,7 +191,7 @@ func (n *node) await(k *pb.StepKey, what string, ok func(*pb.StepReport) bool) *
 		select {
 		case <-n.wake:
 		case <-deadline:
-			n.t.Fatalf("step %s: no report that is %q within %v; newest: %v", step.Name(k), what, patience, rep)
+			n.t.Fatalf("step %s: no report that is %q within %v; newest: %v", folder.Name(k), what, patience, rep)
 		}
 	}
 }

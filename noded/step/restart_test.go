@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/sluice-hpc/sluice/noded/step"
 	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 )
@@ -118,22 +117,22 @@ func TestRestart(t *testing.T) {
 
 	have := map[string]*pb.StepReport{}
 	for _, rep := range n.restart() {
-		have[step.Name(rep.Key)] = rep
+		have[folder.Name(rep.Key)] = rep
 	}
 	if len(have) != 4 {
 		t.Errorf("found %d steps, want 4: %v", len(have), have)
 	}
-	if rep := have[step.Name(runs)]; rep.GetPhase() != pb.StepPhase_STEP_RUNNING || rep.Pid != pid {
+	if rep := have[folder.Name(runs)]; rep.GetPhase() != pb.StepPhase_STEP_RUNNING || rep.Pid != pid {
 		t.Errorf("running: %v, want pid %d", rep, pid)
 	}
 	for k, want := range map[*pb.StepKey]string{ends: "exited 1280", done: "exited 1536", dies: "lost 0"} {
-		rep := have[step.Name(k)]
+		rep := have[folder.Name(k)]
 		if k == ends && rep.GetPhase() != pb.StepPhase_STEP_ENDED { // the record was there, and its shim still syncing it
 			rep = &pb.StepReport{Key: rep.GetKey(), Phase: pb.StepPhase_STEP_ENDED, Exit: n.ended(k)}
 		}
 		if got := fmt.Sprint(rep.GetExit().GetVerdict(), " ", rep.GetExit().GetWaitStatus()); got != want ||
 			rep.Phase != pb.StepPhase_STEP_ENDED || rep.Key.Epoch != 7 {
-			t.Errorf("step %s: %v, want %s", step.Name(k), rep, want)
+			t.Errorf("step %s: %v, want %s", folder.Name(k), rep, want)
 		}
 		must(t, n.r.Forget(k))
 	}
@@ -192,7 +191,7 @@ func TestLaunchTwice(t *testing.T) {
 	k := n.launch(b, "echo once")
 	n.ended(k)
 	n.mu.Lock()
-	delete(n.newest, step.Name(k))
+	delete(n.newest, folder.Name(k))
 	n.mu.Unlock()
 	n.launch(b, "echo twice")
 	if rec := n.ended(k); rec.WaitStatus != 0 || n.output(b) != "once\n" {

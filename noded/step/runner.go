@@ -145,9 +145,6 @@ func New(o Options) (*Runner, error) {
 	return r, nil
 }
 
-// Name is "<job>.<attempt>.<step>".
-func Name(k *pb.StepKey) string { return folder.Name(k) }
-
 // Dir is the directory of a step.
 func (r *Runner) Dir(k *pb.StepKey) string { return r.dir(folder.Name(k)) }
 

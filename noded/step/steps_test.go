@@ -13,7 +13,7 @@ import (
 
 	"github.com/sluice-hpc/sluice/noded/cgroup"
 	"github.com/sluice-hpc/sluice/noded/sruntest"
-	"github.com/sluice-hpc/sluice/noded/step"
+	"github.com/sluice-hpc/sluice/noded/step/folder"
 	pb "github.com/sluice-hpc/sluice/proto/sluice/v1"
 	"github.com/sluice-hpc/sluice/proto/stepwire"
 )
@@ -29,7 +29,7 @@ func (n *node) allocation(tasks int, batch string) (holder, b *pb.Bundle) {
 	n.running(holder.Key)
 	b = n.bundle()
 	b.Key = &pb.StepKey{JobId: holder.Key.JobId, Attempt: 1, Epoch: 7, Step: 0}
-	b.Cgroup, b.Argv, b.Step = step.Group(b.Key), nil, &pb.StepTasks{}
+	b.Cgroup, b.Argv, b.Step = folder.Group(b.Key), nil, &pb.StepTasks{}
 	for i := range tasks {
 		b.Step.Tasks = append(b.Step.Tasks, &pb.StepTask{Rank: uint32(i), Env: []string{fmt.Sprint("SLURM_PROCID=", i)}})
 	}
@@ -177,7 +177,7 @@ func TestStepLimits(t *testing.T) {
 	n.running(holder.Key)
 	b := n.bundle()
 	b.Key = &pb.StepKey{JobId: holder.Key.JobId, Attempt: 1, Epoch: 7, Step: 3}
-	b.Cgroup, b.Argv, b.Step = step.Group(b.Key), nil, &pb.StepTasks{Tasks: []*pb.StepTask{{Rank: 0}}}
+	b.Cgroup, b.Argv, b.Step = folder.Group(b.Key), nil, &pb.StepTasks{Tasks: []*pb.StepTask{{Rank: 0}}}
 	b.Limits = &pb.Limits{MemoryMib: 100, CpusetCpus: "0"}
 	s := n.srun(b, "cat", "/proc/self/cgroup", "/proc/self/status")
 	if rec := n.ended(b.Key); rec.WaitStatus != 0 {
@@ -207,7 +207,7 @@ func TestStepsShareTheRoomOfTheirJob(t *testing.T) {
 		must(t, n.r.Forget(b.Key))
 		b.Key = proto.Clone(b.Key).(*pb.StepKey)
 		b.Key.Step++
-		b.Cgroup = step.Group(b.Key)
+		b.Cgroup = folder.Group(b.Key)
 		return s.Text("out 0")
 	}
 	look := "cat " + name + " 2>&1; /usr/bin/python3 -ISc 'import ctypes; print(ctypes.CDLL(None).shmget(0x51ce, 4096, 0) >= 0)'"

@@ -1,5 +1,5 @@
-// Package taskenv builds environments: that of a batch job from the user's exports and the job's allocation, and that of prolog
-// and epilog from scratch.
+// Package taskenv builds environments: that of a batch job or of a step of srun from the user's exports and the allocation, and
+// that of prolog and epilog from scratch. Commands that salloc starts get theirs from client/submission (jobenv.go).
 //
 // The variables of a batch job, and their conditions, were recorded from Slurm 22.05 (testdata) and taken from sbatch(1), "Output
 // environment variables"; start and end time are newer (25.x). Two differences are intended:

@@ -76,8 +76,8 @@ func (sh *shim) runFor(d time.Duration) {
 	sh.after(d, func() { sh.done(sh.script.verdict, sh.script.status) })
 }
 
-// endNS is when its time limit ends, by CLOCK_BOOTTIME.
-func (sh *shim) endNS() int64 { return sh.begunNS + int64(sh.limitS)*1e9 + sh.sleptNS }
+// endNS is when its time limit ends, by CLOCK_BOOTTIME. The time before its prolog counts.
+func (sh *shim) endNS() int64 { return sh.bundle.BegunBootNs + int64(sh.limitS)*1e9 + sh.sleptNS }
 
 // arm sets a timer for the current time limit.
 func (sh *shim) arm() {

@@ -55,6 +55,10 @@ func (s *sim) srun() {
 	for range 1 + s.rng.IntN(2) { // after a lost answer the same request is repeated
 		s.ctl.send(c, nil)
 	}
+	if s.chance(0.3) { // and its job gets another time limit
+		limit := &pb.KeyValue{Key: "TimeLimit", Value: strconv.Itoa(1 + s.rng.IntN(20))}
+		s.order(reactor.UpdateJob{Caller: operator, IDs: []string{strconv.Itoa(int(j.Id))}, Set: []*pb.KeyValue{limit}})
+	}
 }
 
 func (s *sim) anyStep(j *pb.JobRecord) *pb.StepSpec {
@@ -73,6 +77,9 @@ func (s *sim) anyStep(j *pb.JobRecord) *pb.StepSpec {
 func (s *sim) stepScript() script {
 	sc := s.anyScript()
 	sc.run = s.between(0, time.Minute)
+	if s.chance(0.2) { // until the end of its allocation
+		sc.run = s.between(0, 20*time.Minute)
+	}
 	return sc
 }
 

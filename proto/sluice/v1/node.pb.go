@@ -2556,9 +2556,10 @@ type LaunchSpec struct {
 	ArrayTaskStep  uint32                 `protobuf:"varint,23,opt,name=array_task_step,json=arrayTaskStep" json:"array_task_step,omitempty"`
 	IsArrayTask    bool                   `protobuf:"varint,24,opt,name=is_array_task,json=isArrayTask" json:"is_array_task,omitempty"`
 	Dependency     string                 `protobuf:"bytes,26,opt,name=dependency" json:"dependency,omitempty"`
-	OverTimeS      uint32                 `protobuf:"varint,27,opt,name=over_time_s,json=overTimeS" json:"over_time_s,omitempty"` // how long after its limit the job is ended: OverTimeLimit
-	LimitS         uint32                 `protobuf:"varint,28,opt,name=limit_s,json=limitS" json:"limit_s,omitempty"`            // time limit, as in StepOrder
-	Step           *StepRecord            `protobuf:"bytes,30,opt,name=step" json:"step,omitempty"`                               // a step that srun has made; nil: the allocation itself
+	OverTimeS      uint32                 `protobuf:"varint,27,opt,name=over_time_s,json=overTimeS" json:"over_time_s,omitempty"`     // how long after its limit the job is ended: OverTimeLimit
+	LimitS         uint32                 `protobuf:"varint,28,opt,name=limit_s,json=limitS" json:"limit_s,omitempty"`                // time limit, as in StepOrder
+	SuspendedNs    int64                  `protobuf:"varint,29,opt,name=suspended_ns,json=suspendedNs" json:"suspended_ns,omitempty"` // of a step: how long its job had been suspended before
+	Step           *StepRecord            `protobuf:"bytes,30,opt,name=step" json:"step,omitempty"`                                   // a step that srun has made; nil: the allocation itself
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2771,6 +2772,13 @@ func (x *LaunchSpec) GetOverTimeS() uint32 {
 func (x *LaunchSpec) GetLimitS() uint32 {
 	if x != nil {
 		return x.LimitS
+	}
+	return 0
+}
+
+func (x *LaunchSpec) GetSuspendedNs() int64 {
+	if x != nil {
+		return x.SuspendedNs
 	}
 	return 0
 }
@@ -3159,6 +3167,7 @@ type Bundle struct {
 	Cpus               uint32                 `protobuf:"varint,28,opt,name=cpus" json:"cpus,omitempty"`                                    // of this node, that the job has
 	LimitS             uint32                 `protobuf:"varint,29,opt,name=limit_s,json=limitS" json:"limit_s,omitempty"`                  // time limit, as in StepOrder; it is measured by CLOCK_BOOTTIME,
 	BegunBootNs        int64                  `protobuf:"varint,30,opt,name=begun_boot_ns,json=begunBootNs" json:"begun_boot_ns,omitempty"` // from when the node daemon was told to start it
+	SuspendedNs        int64                  `protobuf:"varint,31,opt,name=suspended_ns,json=suspendedNs" json:"suspended_ns,omitempty"`   // of a step: how long its allocation had been suspended before
 	Privacy            *Privacy               `protobuf:"bytes,40,opt,name=privacy" json:"privacy,omitempty"`                               // what it has for itself; noded-root says it
 	Step               *StepTasks             `protobuf:"bytes,50,opt,name=step" json:"step,omitempty"`                                     // a step that srun has made: argv, files and the user's environment come from srun
 	Room               *Room                  `protobuf:"bytes,70,opt,name=room" json:"room,omitempty"`                                     // of a step in an allocation: where its namespaces are
@@ -3397,6 +3406,13 @@ func (x *Bundle) GetLimitS() uint32 {
 func (x *Bundle) GetBegunBootNs() int64 {
 	if x != nil {
 		return x.BegunBootNs
+	}
+	return 0
+}
+
+func (x *Bundle) GetSuspendedNs() int64 {
+	if x != nil {
+		return x.SuspendedNs
 	}
 	return 0
 }
@@ -4240,7 +4256,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"stopReason\x12\x1c\n" +
 	"\tsuspended\x18\a \x01(\bR\tsuspended\x12\x17\n" +
 	"\alimit_s\x18\b \x01(\rR\x06limitS\x122\n" +
-	"\bwatchers\x18\t \x03(\v2\x16.sluice.v1.StepWatcherR\bwatchersJ\x04\b\x06\x10\aR\x06end_ns\"\xfb\x06\n" +
+	"\bwatchers\x18\t \x03(\v2\x16.sluice.v1.StepWatcherR\bwatchersJ\x04\b\x06\x10\aR\x06end_ns\"\x9e\a\n" +
 	"\n" +
 	"LaunchSpec\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12&\n" +
@@ -4273,7 +4289,8 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"dependency\x18\x1a \x01(\tR\n" +
 	"dependency\x12\x1e\n" +
 	"\vover_time_s\x18\x1b \x01(\rR\toverTimeS\x12\x17\n" +
-	"\alimit_s\x18\x1c \x01(\rR\x06limitS\x12)\n" +
+	"\alimit_s\x18\x1c \x01(\rR\x06limitS\x12!\n" +
+	"\fsuspended_ns\x18\x1d \x01(\x03R\vsuspendedNs\x12)\n" +
 	"\x04step\x18\x1e \x01(\v2\x15.sluice.v1.StepRecordR\x04stepJ\x04\b\x0e\x10\x0fJ\x04\b\x19\x10\x1aR\ftime_limit_sR\bnum_cpus\"'\n" +
 	"\rLaunchRequest\x12\x16\n" +
 	"\x06bundle\x18\x01 \x01(\tR\x06bundle\"\x0f\n" +
@@ -4291,7 +4308,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x03R\x03pid\"\f\n" +
 	"\n" +
-	"AdoptReply\"\x85\t\n" +
+	"AdoptReply\"\xa8\t\n" +
 	"\x06Bundle\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -4326,7 +4343,8 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\vover_time_s\x18\x1b \x01(\rR\toverTimeS\x12\x12\n" +
 	"\x04cpus\x18\x1c \x01(\rR\x04cpus\x12\x17\n" +
 	"\alimit_s\x18\x1d \x01(\rR\x06limitS\x12\"\n" +
-	"\rbegun_boot_ns\x18\x1e \x01(\x03R\vbegunBootNs\x12,\n" +
+	"\rbegun_boot_ns\x18\x1e \x01(\x03R\vbegunBootNs\x12!\n" +
+	"\fsuspended_ns\x18\x1f \x01(\x03R\vsuspendedNs\x12,\n" +
 	"\aprivacy\x18( \x01(\v2\x12.sluice.v1.PrivacyR\aprivacy\x12(\n" +
 	"\x04step\x182 \x01(\v2\x14.sluice.v1.StepTasksR\x04step\x12#\n" +
 	"\x04room\x18F \x01(\v2\x0f.sluice.v1.RoomR\x04room\x126\n" +

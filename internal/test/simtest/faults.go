@@ -43,6 +43,11 @@ var strikes = []strike{
 	{"node reboots", func(s *sim) { s.anyNode().rebootUnlessOff(false) }},
 	{"node is replaced", func(s *sim) { s.anyNode().rebootUnlessOff(true) }},
 	{"shim dies", (*sim).killShim},
+	{"no shim can be started", func(s *sim) {
+		m := s.anyNode()
+		m.unfit = true
+		s.after(s.between(time.Second, 30*time.Second), func() { m.unfit = false })
+	}},
 	{"disk is full", func(s *sim) {
 		s.faults.diskFull = true
 		s.after(s.between(time.Second, time.Minute), func() { s.faults.diskFull = false })

@@ -27,6 +27,7 @@ type machine struct {
 	gone      pb.NodeHistory               // bounds of the ends dropped from past
 	d         *daemon                      // nil: not running
 	away      bool                         // partitioned from the controller
+	unfit     bool                         // no shim can be started
 	off       bool                         // rebooting
 	dark      bool                         // switched off, to save power
 	streams   []*stream

@@ -35,10 +35,16 @@ func (m *machine) answer(r *nodepb.Request) (*nodepb.Answer, error) {
 			sh.order(what.Control)
 		}
 	case *nodepb.Request_Forget:
+		if m.s.faulty(m.s.faults.control) {
+			return nil, errPlanned
+		}
 		m.forget(agent.KeyOf(what.Forget.Key))
 	case *nodepb.Request_History:
 		return m.history(what.History.Above), nil
 	case *nodepb.Request_Check:
+		if m.unfit {
+			return &nodepb.Answer{Fault: errPlanned.Error()}, nil
+		}
 	default:
 		m.s.fail("%s: nobody answers %T", m.name, what)
 	}
@@ -76,6 +82,9 @@ func (m *machine) hook(h *nodepb.Hook) (*nodepb.Answer, error) {
 		}
 	case nodepb.HookKind_HOOK_EPILOG:
 		m.s.witness.epilogued(stepAt{k, m.name})
+		if m.s.faulty(m.s.faults.prolog) {
+			return &nodepb.Answer{Failed: errPlanned.Error()}, nil
+		}
 	}
 	return &nodepb.Answer{}, nil
 }
@@ -92,6 +101,10 @@ func (m *machine) launched(b *pb.Bundle) (*nodepb.Answer, error) {
 	m.s.logf("%s: launches %s", m.name, keyWords(k))
 	if m.past[k] != nil {
 		return &nodepb.Answer{Refused: true}, errors.New("this attempt has run on this node already")
+	}
+	if m.unfit {
+		m.s.witness.stats.Seen["launch that fails"]++
+		return nil, errPlanned
 	}
 	l := m.launching[k]
 	delete(m.launching, k)

@@ -54,7 +54,7 @@ func TestCluster(t *testing.T) {
 		"drawn into a reservation",
 		"clock of the controller set", "clock of a node set", "clock after a reboot",
 		"program suspend", "program resume", "program fail", "program that fails",
-		"given back", "first step", "epilog",
+		"given back", "first step", "epilog", "launch that fails",
 		"step", "step JOB_COMPLETED", "step JOB_FAILED", "step JOB_CANCELLED", "step JOB_TIMEOUT", "step JOB_NODE_FAIL",
 		"beside a reservation of cores", "shared core", "preempted by JOB_SUSPENDED", "preempted by JOB_RUNNING"} {
 		if total.Seen[what] < 10 {

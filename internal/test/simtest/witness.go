@@ -182,6 +182,9 @@ func (w *witness) ended(sh *shim) {
 		w.s.fail("%s has a second exit record on %s: %s after %s", keyWords(at.Key), sh.m.name, exitWords(sh.exit), exitWords(st.rec))
 	}
 	st.live, st.rec = false, sh.exit
+	if sh.exit.Verdict == pb.VerdictNodeFailed {
+		w.harmed[at.attempt()] = "its node could not start it"
+	}
 }
 
 // vanished notes that the processes are gone without a record.

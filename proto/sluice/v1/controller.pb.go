@@ -6019,7 +6019,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\tpartition\x18\x06 \x01(\tR\tpartition\x12\x12\n" +
 	"\x04cpus\x18\a \x01(\rR\x04cpus\"!\n" +
 	"\vSubmitChunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\xae\x03\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xa2\x03\n" +
 	"\vJobsRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\tR\x03ids\x12\x12\n" +
 	"\x04uids\x18\x02 \x03(\rR\x04uids\x12\x1e\n" +
@@ -6040,15 +6040,15 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x10shown_partitions\x18\x0e \x01(\bR\x0fshownPartitions\x12\x16\n" +
 	"\x06fields\x18\x0f \x03(\rR\x06fields\x12\x1f\n" +
 	"\vspec_fields\x18\x10 \x03(\rR\n" +
-	"specFieldsJ\x04\b\v\x10\fJ\x04\b\f\x10\r\"^\n" +
+	"specFields\"^\n" +
 	"\tJobsReply\x12(\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x14.sluice.v1.JobRecordR\x04jobs\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x15\n" +
-	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\"\\\n" +
+	"\x06now_ns\x18\x03 \x01(\x03R\x05nowNs\"V\n" +
 	"\fNodesRequest\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x16\n" +
 	"\x06fields\x18\x03 \x03(\rR\x06fields\x12\x18\n" +
-	"\avisible\x18\x04 \x01(\bR\avisibleJ\x04\b\x02\x10\x03\"b\n" +
+	"\avisible\x18\x04 \x01(\bR\avisible\"b\n" +
 	"\n" +
 	"NodesReply\x12+\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x15.sluice.v1.NodeRecordR\x05nodes\x12\x10\n" +
@@ -6074,14 +6074,14 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x12BatchScriptRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\"&\n" +
 	"\x10BatchScriptReply\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\xc9\x01\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xb4\x01\n" +
 	"\x11CancelJobsRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\tR\x03ids\x12.\n" +
 	"\x06filter\x18\x02 \x01(\v2\x16.sluice.v1.JobsRequestR\x06filter\x12\x1b\n" +
 	"\tby_filter\x18\x03 \x01(\bR\bbyFilter\x12\x16\n" +
 	"\x06signal\x18\x04 \x01(\rR\x06signal\x12\x14\n" +
 	"\x05batch\x18\x05 \x01(\bR\x05batch\x12\x12\n" +
-	"\x04full\x18\x06 \x01(\bR\x04fullJ\x04\b\a\x10\bJ\x04\b\b\x10\tR\acomment\"V\n" +
+	"\x04full\x18\x06 \x01(\bR\x04full\"V\n" +
 	"\x0fCancelJobsReply\x121\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x15.sluice.v1.JobOutcomeR\boutcomes\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\"c\n" +
@@ -6117,12 +6117,12 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x03set\x18\x02 \x03(\v2\x13.sluice.v1.KeyValueR\x03set\x12\x16\n" +
 	"\x06create\x18\x03 \x01(\bR\x06create\x12\x16\n" +
-	"\x06delete\x18\x04 \x01(\bR\x06delete\"\xa9\x01\n" +
+	"\x06delete\x18\x04 \x01(\bR\x06delete\"\x9a\x01\n" +
 	"\vUpdateReply\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x121\n" +
 	"\boutcomes\x18\x02 \x03(\v2\x15.sluice.v1.JobOutcomeR\boutcomes\x12\x18\n" +
 	"\achanges\x18\x04 \x03(\tR\achanges\x12,\n" +
-	"\arefused\x18\x05 \x01(\v2\x12.sluice.v1.ProblemR\arefusedJ\x04\b\x03\x10\x04R\awarning\"'\n" +
+	"\arefused\x18\x05 \x01(\v2\x12.sluice.v1.ProblemR\arefused\"'\n" +
 	"\x0eWaitJobRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\"6\n" +
 	"\fWaitJobReply\x12&\n" +
@@ -6153,8 +6153,8 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x03set\x18\x02 \x03(\v2\x13.sluice.v1.KeyValueR\x03set\x12\x16\n" +
 	"\x06create\x18\x03 \x01(\bR\x06create\x12\x16\n" +
-	"\x06delete\x18\x04 \x01(\bR\x06delete\"\x17\n" +
-	"\x0fLicensesRequestJ\x04\b\x01\x10\x02\"i\n" +
+	"\x06delete\x18\x04 \x01(\bR\x06delete\"\x11\n" +
+	"\x0fLicensesRequest\"i\n" +
 	"\rLicenseRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\rR\x05total\x12\x12\n" +
@@ -6170,15 +6170,15 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\n" +
 	"link_speed\x18\x03 \x01(\rR\tlinkSpeed\x12\x14\n" +
 	"\x05nodes\x18\x04 \x01(\tR\x05nodes\x12\x1a\n" +
-	"\bswitches\x18\x05 \x01(\tR\bswitches\"J\n" +
+	"\bswitches\x18\x05 \x01(\tR\bswitches\"D\n" +
 	"\rTopologyReply\x123\n" +
-	"\bswitches\x18\x01 \x03(\v2\x17.sluice.v1.SwitchRecordR\bswitchesJ\x04\b\x02\x10\x03\" \n" +
+	"\bswitches\x18\x01 \x03(\v2\x17.sluice.v1.SwitchRecordR\bswitches\" \n" +
 	"\x0eExplainRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\".\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\"\n" +
 	"\fExplainReply\x12\x12\n" +
-	"\x04text\x18\x01 \x01(\tR\x04textJ\x04\b\x02\x10\x03J\x04\b\x03\x10\x04\"C\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\"C\n" +
 	"\x11PrioritiesRequest\x12.\n" +
-	"\x06filter\x18\x01 \x01(\v2\x16.sluice.v1.JobsRequestR\x06filter\"\xaf\x04\n" +
+	"\x06filter\x18\x01 \x01(\v2\x16.sluice.v1.JobsRequestR\x06filter\"\x9d\x04\n" +
 	"\x0ePriorityRecord\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x12\n" +
 	"\x04user\x18\x03 \x01(\tR\x04user\x12\x1c\n" +
@@ -6201,7 +6201,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x0ffair_share_norm\x18\x13 \x01(\x01R\rfairShareNorm\x12\"\n" +
 	"\rjob_size_norm\x18\x14 \x01(\x01R\vjobSizeNorm\x12%\n" +
 	"\x0epartition_norm\x18\x15 \x01(\x01R\rpartitionNorm\x12\x19\n" +
-	"\bqos_norm\x18\x16 \x01(\x01R\aqosNormJ\x04\b\x02\x10\x03J\x04\b\x05\x10\x06J\x04\b\x06\x10\a\"\xbf\x01\n" +
+	"\bqos_norm\x18\x16 \x01(\x01R\aqosNorm\"\xbf\x01\n" +
 	"\x0fPrioritiesReply\x12-\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x19.sluice.v1.PriorityRecordR\x04jobs\x12A\n" +
 	"\aweights\x18\x02 \x03(\v2'.sluice.v1.PrioritiesReply.WeightsEntryR\aweights\x1a:\n" +
@@ -6224,7 +6224,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x04R\x05count\x12\x19\n" +
-	"\btotal_us\x18\x04 \x01(\x04R\atotalUs\"\xf5\x04\n" +
+	"\btotal_us\x18\x04 \x01(\x04R\atotalUs\"\xe9\x04\n" +
 	"\x11AccountingRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\tR\x03ids\x12\x12\n" +
 	"\x04uids\x18\x02 \x03(\rR\x04uids\x12\x12\n" +
@@ -6253,7 +6253,7 @@ const file_sluice_v1_controller_proto_rawDesc = "" +
 	"\bmax_cpus\x18\x14 \x01(\x04R\amaxCpus\x12\x1e\n" +
 	"\vmin_limit_s\x18\x15 \x01(\x04R\tminLimitS\x12\x1e\n" +
 	"\vmax_limit_s\x18\x16 \x01(\x04R\tmaxLimitS\x12\x18\n" +
-	"\arunaway\x18\x18 \x01(\bR\arunawayJ\x04\b\b\x10\tJ\x04\b\x17\x10\x18\"\xdb\x01\n" +
+	"\arunaway\x18\x18 \x01(\bR\arunaway\"\xdb\x01\n" +
 	"\x0fAccountingReply\x12+\n" +
 	"\x05steps\x18\a \x03(\v2\x15.sluice.v1.StepRecordR\x05steps\x12(\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x14.sluice.v1.JobRecordR\x04jobs\x12\x10\n" +

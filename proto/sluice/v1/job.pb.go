@@ -4752,7 +4752,7 @@ var File_sluice_v1_job_proto protoreflect.FileDescriptor
 
 const file_sluice_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x13sluice/v1/job.proto\x12\tsluice.v1\"\xa5\x18\n" +
+	"\x13sluice/v1/job.proto\x12\tsluice.v1\"\xf0\x17\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -4874,7 +4874,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\aprofile\x18\x7f \x01(\tR\aprofile\x12&\n" +
 	"\x0ebatch_features\x18\x80\x01 \x01(\tR\rbatchFeatures\x12\x13\n" +
 	"\x04cron\x18\x83\x01 \x01(\tR\x04cron\x120\n" +
-	"\x06run_in\x18\x96\x01 \x01(\v2\x18.sluice.v1.ContainerSpecR\x05runInJ\x04\b\x15\x10\x16J\x04\b<\x10=J\x06\b\x81\x01\x10\x82\x01J\x06\b\x82\x01\x10\x83\x01R\tenv_countR\fscript_bytes\"\xd8\x01\n" +
+	"\x06run_in\x18\x96\x01 \x01(\v2\x18.sluice.v1.ContainerSpecR\x05runIn\"\xd8\x01\n" +
 	"\rContainerSpec\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\x12\x16\n" +
 	"\x06mounts\x18\x02 \x03(\tR\x06mounts\x12\x18\n" +
@@ -4963,7 +4963,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\tFirstStep\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12'\n" +
-	"\x04spec\x18\x02 \x01(\v2\x13.sluice.v1.StepSpecR\x04spec\"\xd3\x13\n" +
+	"\x04spec\x18\x02 \x01(\v2\x13.sluice.v1.StepSpecR\x04spec\"\xa3\x13\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12&\n" +
 	"\x04spec\x18\x02 \x01(\v2\x12.sluice.v1.JobSpecR\x04spec\x12)\n" +
@@ -5061,8 +5061,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"first_step\x18[ \x01(\v2\x14.sluice.v1.FirstStepR\tfirstStep\x12\x18\n" +
 	"\adropped\x18\\ \x01(\tR\adropped\x12$\n" +
-	"\roversubscribe\x18P \x01(\tR\roversubscribeJ\x04\b)\x10*J\x04\b*\x10+J\x04\b,\x10-J\x04\b0\x101J\x04\b2\x103J\x04\b4\x105R\n" +
-	"expires_ns\"\xef\x01\n" +
+	"\roversubscribe\x18P \x01(\tR\roversubscribe\"\xef\x01\n" +
 	"\vLostAttempt\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x14\n" +
 	"\x05nodes\x18\x02 \x03(\tR\x05nodes\x12\x18\n" +
@@ -5082,7 +5081,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x12\n" +
-	"\x04step\x18\x04 \x01(\rR\x04step\"\xb7\x03\n" +
+	"\x04step\x18\x04 \x01(\rR\x04step\"\xab\x03\n" +
 	"\tStepUsage\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\"\n" +
 	"\rcpu_usec_user\x18\x03 \x01(\x04R\vcpuUsecUser\x12&\n" +
@@ -5101,7 +5100,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"pageFaults\x12.\n" +
 	"\adevices\x18\r \x03(\v2\x14.sluice.v1.DeviceUseR\adevices\x12\x12\n" +
 	"\x04node\x18\x0e \x01(\tR\x04node\x12\x19\n" +
-	"\bpid_list\x18\x0f \x03(\rR\apidListJ\x04\b\x02\x10\x03J\x04\b\f\x10\r\"\xa5\x02\n" +
+	"\bpid_list\x18\x0f \x03(\rR\apidList\"\xa5\x02\n" +
 	"\tDeviceUse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12!\n" +
@@ -5120,7 +5119,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\rR\x06target\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\tR\x04step\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\xf0\x0f\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\xd2\x0f\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -5206,7 +5205,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"highestJob\x12\x19\n" +
 	"\btold_seq\x18[ \x01(\x04R\atoldSeq\x12\x1b\n" +
 	"\tuntold_ns\x18\\ \x01(\x03R\buntoldNs\x12;\n" +
-	"\x0flaunch_failures\x18F \x03(\v2\x12.sluice.v1.StepKeyR\x0elaunchFailuresJ\x04\b-\x10.J\x04\b.\x10/J\x04\b1\x102J\x04\b2\x103J\x04\b3\x104\"\xe2\x02\n" +
+	"\x0flaunch_failures\x18F \x03(\v2\x12.sluice.v1.StepKeyR\x0elaunchFailures\"\xc8\x02\n" +
 	"\bHardware\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x18\n" +
 	"\asockets\x18\x03 \x01(\rR\asockets\x12\x14\n" +
@@ -5222,8 +5221,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"mismatches\x18\f \x03(\tR\n" +
 	"mismatches\x12\x16\n" +
 	"\x06unread\x18\r \x01(\bR\x06unread\x12\x17\n" +
-	"\ano_gpus\x18\x0e \x01(\tR\x06noGpusJ\x04\b\x02\x10\x03J\x04\b\b\x10\tJ\x04\b\t\x10\n" +
-	"R\x06cgroup\"\xe3\x04\n" +
+	"\ano_gpus\x18\x0e \x01(\tR\x06noGpus\"\xe3\x04\n" +
 	"\x06Device\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -5329,7 +5327,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"noOverTime\x12\x1b\n" +
 	"\tall_nodes\x182 \x01(\bR\ballNodes\x12\x1b\n" +
 	"\tnode_sets\x183 \x03(\tR\bnodeSets\x12!\n" +
-	"\fset_features\x184 \x03(\tR\vsetFeatures\"\x85\x05\n" +
+	"\fset_features\x184 \x03(\tR\vsetFeatures\"\xf6\x04\n" +
 	"\x11ReservationRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bstart_ns\x18\x02 \x01(\x03R\astartNs\x12\x15\n" +
@@ -5356,7 +5354,7 @@ const file_sluice_v1_job_proto_rawDesc = "" +
 	"\fpurge_comp_s\x18\x15 \x01(\rR\n" +
 	"purgeCompS\x12\x17\n" +
 	"\aidle_ns\x18\x16 \x01(\x03R\x06idleNs\x12\x17\n" +
-	"\afloat_s\x18\x17 \x01(\rR\x06floatSJ\x04\b\x10\x10\x11R\acreator*\xe8\x01\n" +
+	"\afloat_s\x18\x17 \x01(\rR\x06floatS*\xe8\x01\n" +
 	"\bJobState\x12\x0f\n" +
 	"\vJOB_PENDING\x10\x00\x12\x0f\n" +
 	"\vJOB_RUNNING\x10\x01\x12\x11\n" +

@@ -4029,10 +4029,10 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\rConfiguration\x12\x16\n" +
 	"\x06bundle\x18\x01 \x01(\fR\x06bundle\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\x12 \n" +
-	"\vcertificate\x18\x03 \x01(\fR\vcertificate\"c\n" +
+	"\vcertificate\x18\x03 \x01(\fR\vcertificate\"]\n" +
 	"\x13ConfigurationBundle\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x122\n" +
-	"\x05files\x18\x03 \x03(\v2\x1c.sluice.v1.ConfigurationFileR\x05filesJ\x04\b\x01\x10\x02\"{\n" +
+	"\x05files\x18\x03 \x03(\v2\x1c.sluice.v1.ConfigurationFileR\x05files\"{\n" +
 	"\x11ConfigurationFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -4048,7 +4048,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"mismatches\x18\x02 \x03(\tR\n" +
 	"mismatches\x12\x16\n" +
-	"\x06unread\x18\x03 \x01(\bR\x06unread\"\xac\x03\n" +
+	"\x06unread\x18\x03 \x01(\bR\x06unread\"\xa0\x03\n" +
 	"\tNodeHello\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x17\n" +
@@ -4064,19 +4064,18 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\brefusals\x18\r \x01(\v2\x13.sluice.v1.RefusalsR\brefusals\x12\x1f\n" +
 	"\vhighest_job\x18\x0e \x01(\rR\n" +
 	"highestJob\x120\n" +
-	"\adynamic\x18\x14 \x01(\v2\x16.sluice.v1.DynamicNodeR\adynamicJ\x04\b\n" +
-	"\x10\vJ\x04\b\v\x10\f\"4\n" +
+	"\adynamic\x18\x14 \x01(\v2\x16.sluice.v1.DynamicNodeR\adynamic\"4\n" +
 	"\bRefusals\x12\x12\n" +
 	"\x04root\x18\x01 \x01(\bR\x04root\x12\x14\n" +
 	"\x05below\x18\x02 \x01(\rR\x05below\"!\n" +
 	"\vDynamicNode\x12\x12\n" +
-	"\x04conf\x18\x01 \x01(\tR\x04conf\"{\n" +
+	"\x04conf\x18\x01 \x01(\tR\x04conf\"u\n" +
 	"\tHeartbeat\x12\x19\n" +
 	"\bcpu_load\x18\x01 \x01(\x01R\acpuLoad\x12 \n" +
 	"\ffree_mem_mib\x18\x02 \x01(\x04R\n" +
 	"freeMemMib\x12\x15\n" +
 	"\x06now_ns\x18\x04 \x01(\x03R\x05nowNs\x12\x14\n" +
-	"\x05fault\x18\b \x01(\tR\x05faultJ\x04\b\x03\x10\x04\"\xd8\x02\n" +
+	"\x05fault\x18\b \x01(\tR\x05fault\"\xd8\x02\n" +
 	"\n" +
 	"StepReport\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12*\n" +
@@ -4106,7 +4105,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	" \x01(\tR\bnodeList\x12\x19\n" +
 	"\bnum_cpus\x18\v \x01(\rR\anumCpus\x12\x1a\n" +
 	"\brestarts\x18\f \x01(\rR\brestarts\x12 \n" +
-	"\vinteractive\x18\r \x01(\bR\vinteractive\"\xbd\x04\n" +
+	"\vinteractive\x18\r \x01(\bR\vinteractive\"\xac\x04\n" +
 	"\n" +
 	"ExitRecord\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x1f\n" +
@@ -4128,8 +4127,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\aboot_id\x18\x0f \x01(\tR\x06bootId\x12\x1e\n" +
 	"\vend_boot_ns\x18\x10 \x01(\x03R\tendBootNs\x12\x1d\n" +
 	"\n" +
-	"node_fault\x18\x14 \x01(\tR\tnodeFaultJ\x04\b\n" +
-	"\x10\vR\toom_kills\"\xf5\x02\n" +
+	"node_fault\x18\x14 \x01(\tR\tnodeFault\"\xf5\x02\n" +
 	"\n" +
 	"NodeOrders\x123\n" +
 	"\bsettings\x18\x01 \x01(\v2\x17.sluice.v1.NodeSettingsR\bsettings\x12\x12\n" +
@@ -4148,7 +4146,8 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\adrained\x18\x02 \x01(\bR\adrained\"@\n" +
 	"\vRebootOrder\x12\x18\n" +
 	"\aprogram\x18\x01 \x01(\tR\aprogram\x12\x17\n" +
-	"\aboot_id\x18\x02 \x01(\tR\x06bootId\"\x9d\v\n" +
+	"\aboot_id\x18\x02 \x01(\tR\x06bootId\"\xfd\n" +
+	"\n" +
 	"\fNodeSettings\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1d\n" +
 	"\n" +
@@ -4193,7 +4192,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"bind_tasks\x18@ \x01(\bR\tbindTasks\x12'\n" +
 	"\x03oci\x18A \x01(\v2\x15.sluice.v1.OciRuntimeR\x03oci\x12\x1c\n" +
-	"\tauthority\x18= \x01(\tR\tauthorityJ\x04\b\x14\x10\x15J\x04\b\x17\x10\x18J\x04\b>\x10?R\fprivate_jobs\"\xc0\x01\n" +
+	"\tauthority\x18= \x01(\tR\tauthority\"\xc0\x01\n" +
 	"\aPrivacy\x12\x12\n" +
 	"\x04dirs\x18\x01 \x03(\tR\x04dirs\x12\x12\n" +
 	"\x04base\x18\x02 \x01(\tR\x04base\x12\x1b\n" +
@@ -4234,7 +4233,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x05links\x18\b \x03(\x11R\x05links\x12\x14\n" +
 	"\x05flags\x18\t \x03(\tR\x05flags\x12\x14\n" +
 	"\x05place\x18\n" +
-	" \x01(\tR\x05place\"\x89\x02\n" +
+	" \x01(\tR\x05place\"\xfd\x01\n" +
 	"\tGpuPolicy\x12\x14\n" +
 	"\x05uuids\x18\x01 \x01(\bR\x05uuids\x12\x19\n" +
 	"\bsample_s\x18\x02 \x01(\rR\asampleS\x12\x1f\n" +
@@ -4246,7 +4245,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"dynamicMig\x12\x1e\n" +
 	"\vjob_map_dir\x18\t \x01(\tR\tjobMapDir\x12\x19\n" +
 	"\bstat_dir\x18\n" +
-	" \x01(\tR\astatDirJ\x04\b\a\x10\bJ\x04\b\b\x10\t\"\xd0\x02\n" +
+	" \x01(\tR\astatDir\"\xc2\x02\n" +
 	"\tStepOrder\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12'\n" +
 	"\x04want\x18\x02 \x01(\x0e2\x13.sluice.v1.StepWantR\x04want\x12-\n" +
@@ -4256,7 +4255,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"stopReason\x12\x1c\n" +
 	"\tsuspended\x18\a \x01(\bR\tsuspended\x12\x17\n" +
 	"\alimit_s\x18\b \x01(\rR\x06limitS\x122\n" +
-	"\bwatchers\x18\t \x03(\v2\x16.sluice.v1.StepWatcherR\bwatchersJ\x04\b\x06\x10\aR\x06end_ns\"\x9e\a\n" +
+	"\bwatchers\x18\t \x03(\v2\x16.sluice.v1.StepWatcherR\bwatchers\"\xfa\x06\n" +
 	"\n" +
 	"LaunchSpec\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12&\n" +
@@ -4291,7 +4290,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\vover_time_s\x18\x1b \x01(\rR\toverTimeS\x12\x17\n" +
 	"\alimit_s\x18\x1c \x01(\rR\x06limitS\x12!\n" +
 	"\fsuspended_ns\x18\x1d \x01(\x03R\vsuspendedNs\x12)\n" +
-	"\x04step\x18\x1e \x01(\v2\x15.sluice.v1.StepRecordR\x04stepJ\x04\b\x0e\x10\x0fJ\x04\b\x19\x10\x1aR\ftime_limit_sR\bnum_cpus\"'\n" +
+	"\x04step\x18\x1e \x01(\v2\x15.sluice.v1.StepRecordR\x04step\"'\n" +
 	"\rLaunchRequest\x12\x16\n" +
 	"\x06bundle\x18\x01 \x01(\tR\x06bundle\"\x0f\n" +
 	"\rStatusRequest\"e\n" +
@@ -4308,7 +4307,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x03R\x03pid\"\f\n" +
 	"\n" +
-	"AdoptReply\"\xa8\t\n" +
+	"AdoptReply\"\x9a\t\n" +
 	"\x06Bundle\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.sluice.v1.StepKeyR\x03key\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -4349,7 +4348,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x04step\x182 \x01(\v2\x14.sluice.v1.StepTasksR\x04step\x12#\n" +
 	"\x04room\x18F \x01(\v2\x0f.sluice.v1.RoomR\x04room\x126\n" +
 	"\tcontainer\x18< \x01(\v2\x18.sluice.v1.StepContainerR\tcontainer\x12$\n" +
-	"\x03job\x18P \x01(\v2\x12.sluice.v1.StepJobR\x03jobJ\x04\b\x0e\x10\x0fR\x06end_ns\"2\n" +
+	"\x03job\x18P \x01(\v2\x12.sluice.v1.StepJobR\x03job\"2\n" +
 	"\x04Room\x12\x12\n" +
 	"\x04shim\x18\x01 \x01(\x03R\x04shim\x12\x16\n" +
 	"\x06thread\x18\x02 \x01(\x03R\x06thread\"\xbc\x01\n" +
@@ -4379,7 +4378,7 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"\x04cpus\x18\x03 \x01(\tR\x04cpus\"5\n" +
 	"\aStdFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
-	"\x06append\x18\x02 \x01(\bR\x06append\"\xbb\x01\n" +
+	"\x06append\x18\x02 \x01(\bR\x06append\"\xb5\x01\n" +
 	"\x06Limits\x12\x1f\n" +
 	"\vcpuset_cpus\x18\x01 \x01(\tR\n" +
 	"cpusetCpus\x12\x1d\n" +
@@ -4387,13 +4386,13 @@ const file_sluice_v1_node_proto_rawDesc = "" +
 	"memory_mib\x18\x03 \x01(\x04R\tmemoryMib\x12&\n" +
 	"\x0fmemory_swap_mib\x18\x04 \x01(\x04R\rmemorySwapMib\x12\x12\n" +
 	"\x04pids\x18\x05 \x01(\rR\x04pids\x12/\n" +
-	"\adevices\x18\x06 \x03(\v2\x15.sluice.v1.DeviceRuleR\adevicesJ\x04\b\x02\x10\x03\"p\n" +
+	"\adevices\x18\x06 \x03(\v2\x15.sluice.v1.DeviceRuleR\adevices\"d\n" +
 	"\n" +
 	"DeviceRule\x12\x14\n" +
 	"\x05allow\x18\x01 \x01(\bR\x05allow\x12\x14\n" +
 	"\x05block\x18\x02 \x01(\bR\x05block\x12\x14\n" +
 	"\x05major\x18\x03 \x01(\x03R\x05major\x12\x14\n" +
-	"\x05minor\x18\x04 \x01(\x03R\x05minorJ\x04\b\x05\x10\x06R\x04path*h\n" +
+	"\x05minor\x18\x04 \x01(\x03R\x05minor*h\n" +
 	"\tStepPhase\x12\x10\n" +
 	"\fSTEP_UNKNOWN\x10\x00\x12\x12\n" +
 	"\x0eSTEP_PREPARING\x10\x01\x12\x10\n" +

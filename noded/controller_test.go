@@ -164,13 +164,13 @@ func (c *controller) Sync(s nodepb.NodeAPI_SyncServer) error {
 		c.mu.Lock()
 		m := c.orders(told, first)
 		for m == nil {
-			c.changed.Wait()
 			select {
-			case <-gone:
+			case <-gone: // before the wait: nobody may wake it after this
 				c.mu.Unlock()
 				return nil
 			default:
 			}
+			c.changed.Wait()
 			m = c.orders(told, first)
 		}
 		c.mu.Unlock()
